@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use hypervisors::nfc::SurveyStep;
+use hypervisors::vddk::{MachineEntry, VmwareSurvey};
 use inspect::{Inspection, inspect_image};
 use oci::{ArtifactDisk, SeveralDisks};
 use program::progress::BinaryBytes;
@@ -21,6 +23,9 @@ pub(super) fn run(mut arguments: InfoArgs) -> Result<(), ImporterCommandError> {
     let found = super::on_runtime(NoObserver::new_shared(), move |context| {
         let limits = &arguments.source.limits;
         let reading = limits.read_options(context.stop.clone(), Arc::clone(&context.observer));
+        if let Some(survey) = context.survey_vmware(&arguments.source)? {
+            return Ok((arguments.source.source, InfoFacts::Vmware(survey)));
+        }
         let source = match context.open_image(&arguments.source, false) {
             Err(error) => {
                 return artifact_disks(error).map(|disks| (arguments.source.source, disks));
@@ -36,6 +41,8 @@ pub(super) fn run(mut arguments: InfoArgs) -> Result<(), ImporterCommandError> {
         ((name, InfoFacts::Image(image)), false) => as_text(name, image, overhead),
         ((name, InfoFacts::Disks(disks)), true) => json_text(&disks_as_json(name, disks)),
         ((name, InfoFacts::Disks(disks)), false) => disks_as_text(name, disks),
+        ((name, InfoFacts::Vmware(survey)), true) => json_text(&survey_as_json(name, survey)),
+        ((name, InfoFacts::Vmware(survey)), false) => survey_as_text(name, survey),
     };
     super::print_bytes(text.as_bytes())
 }
@@ -62,6 +69,8 @@ enum InfoFacts {
     Image(Box<Inspection>),
     /// The disks of an artifact, of which none was selected.
     Disks(Vec<ArtifactDisk>),
+    /// About a VMware server, or a machine of it.
+    Vmware(VmwareSurvey),
 }
 
 /// Returns the disks of the artifact if `error` says that one of them has to be selected.
@@ -88,13 +97,56 @@ fn disks_as_json(name: &str, disks: &[ArtifactDisk]) -> Value {
             "stated_size": disk.stated_size,
         })
     };
-    let mut object =
-        json!({ "source": name, "disks": disks.iter().map(as_json).collect::<Vec<_>>() });
-    // No field is ever absent.
+    let mut object = json!({ "source": name, "disks": disks.iter().map(as_json).collect::<Vec<_>>(), "vmware": null });
+    add_absent_fields(&mut object);
+    object
+}
+
+/// Adds the fields of images: no field is ever absent.
+fn add_absent_fields(object: &mut Value) {
     for field in FIELDS_OF_IMAGES {
         object[field] = Value::Null;
     }
+}
+
+fn survey_as_json(name: &str, survey: &VmwareSurvey) -> Value {
+    let mut object = json!({ "source": name, "disks": null, "vmware": survey });
+    add_absent_fields(&mut object);
     object
+}
+
+fn survey_as_text(name: &str, survey: &VmwareSurvey) -> String {
+    let mut text = String::new();
+    let mut row = |label: &str, value: &str| {
+        // Writing to a String cannot fail.
+        writeln!(text, "{label:<18} {}", printable::escape_text(value)).ok();
+    };
+    row("source", name);
+    let survey = match survey {
+        VmwareSurvey::Machine(survey) => survey,
+        VmwareSurvey::Machines(machines) => {
+            row("machines", &machines.len().to_string());
+            for MachineEntry { id, name, .. } in machines {
+                row("machine", &format!("{name} ({id})"));
+            }
+            return text;
+        }
+    };
+    row("machine", &format!("{} ({})", survey.name, survey.id));
+    let tracking = survey.change_tracking.map(|is_on| if is_on { "on" } else { "off" });
+    row("change tracking", tracking.unwrap_or("unknown"));
+    for (number, disk) in survey.disks.iter().enumerate() {
+        row(&format!("disk {number}"), &disk.label);
+        row("  file", &disk.file);
+        row("  capacity", &disk.capacity.map_or_else(|| "unknown".to_owned(), size_text));
+    }
+    for snapshot in &survey.snapshots {
+        row("snapshot", &format!("{} ({})", snapshot.name, snapshot.id));
+    }
+    for SurveyStep { step, works, result } in &survey.steps {
+        row(step, &format!("{}: {result}", if *works { "works" } else { "fails" }));
+    }
+    text
 }
 
 fn disks_as_text(name: &str, disks: &[ArtifactDisk]) -> String {
@@ -141,6 +193,7 @@ fn as_json(name: &str, image: &Inspection, overhead: f64) -> Value {
         "refused": image.refused,
         "changed": image.changed.map(|(bytes, areas)| json!({ "bytes": bytes, "areas": areas })),
         "disks": null,
+        "vmware": null,
     })
 }
 
@@ -234,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_objects_have_the_same_fields() {
+    fn all_kinds_of_objects_have_the_same_fields() {
         let image = Inspection {
             layers: Vec::new(),
             format: diskimage::Format::Raw,
@@ -250,7 +303,9 @@ mod tests {
         };
         let fields =
             |object: &Value| object.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        assert_eq!(fields(&as_json("", &image, 0.0)), fields(&disks_as_json("", &[])));
+        let of_image = fields(&as_json("", &image, 0.0));
+        assert_eq!(of_image, fields(&disks_as_json("", &[])));
+        assert_eq!(of_image, fields(&survey_as_json("", &VmwareSurvey::Machines(Vec::new()))));
     }
 
     #[test]

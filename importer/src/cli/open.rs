@@ -14,7 +14,9 @@ use fetch::scheme::{SourceKind, find_scheme};
 use fetch::{BasicCredentials, Network, RetryPolicy};
 use https::tls::{self, TrustedRoots};
 use hypervisors::Checkpoints;
-use hypervisors::vddk::{VddkInstallation, VddkSourceOptions, VmwareAddress};
+use hypervisors::vddk::{
+    self, VddkInstallation, VddkOptions, VddkSourceOptions, VmwareAddress, VmwareSurvey,
+};
 use oci::{self, RegistryOptions};
 use program::env::{NamedStrings, ProcessEnv};
 use program::paths::PodPaths;
@@ -109,6 +111,30 @@ impl JobContext {
             )),
             (opened, _) => Ok(opened.source),
         }
+    }
+
+    /// Describes the server or the machine that `arguments` name. `None` unless they are VMware's
+    /// and without a disk.
+    pub(super) fn survey_vmware(
+        &self,
+        arguments: &SourceArgs,
+    ) -> Result<Option<VmwareSurvey>, ImporterCommandError> {
+        if !is_vmware(&arguments.source) {
+            return Ok(None);
+        }
+        let checkpoints = source_checkpoints(arguments);
+        let options =
+            VddkOptions::parse_any(arguments.source.trim(), checkpoints, vddk_options(arguments))
+                .map_err(usage_error)?;
+        if options.names_disk() {
+            return Ok(None);
+        }
+        check_options(arguments, SourceKind::Vddk, false).map_err(usage_error)?;
+        let credentials = read_credentials(arguments)?;
+        vddk::require_credentials(credentials.as_ref())
+            .map_err(|error| usage_error(format!("{error}: {GIVE_LOGIN}")))?;
+        let network = self.open_network(arguments, credentials, false)?;
+        Ok(Some(VmwareSurvey::of_server(&options, &Arc::new(network))?))
     }
 
     fn open_place(
@@ -242,13 +268,17 @@ fn source_options(arguments: &SourceArgs) -> Result<SourceOptions, ImporterComma
             key_file: None,
         },
         registry: registry_options(arguments)?,
-        checkpoints: Checkpoints {
-            current: arguments.checkpoint.clone(),
-            previous: arguments.previous_checkpoint.clone(),
-        },
+        checkpoints: source_checkpoints(arguments),
         vddk: vddk_options(arguments),
         ..SourceOptions::default()
     })
+}
+
+fn source_checkpoints(arguments: &SourceArgs) -> Checkpoints {
+    Checkpoints {
+        current: arguments.checkpoint.clone(),
+        previous: arguments.previous_checkpoint.clone(),
+    }
 }
 
 fn registry_options(arguments: &SourceArgs) -> Result<RegistryOptions, ImporterCommandError> {
@@ -299,17 +329,19 @@ fn read_credentials(
     }
 }
 
+/// True for an address of VMware.
+fn is_vmware(address: &str) -> bool {
+    let scheme = address.split_once("://").map(|(name, _)| name.trim().to_ascii_lowercase());
+    let known = scheme.and_then(|name| find_scheme(&name));
+    known.is_some_and(|scheme| scheme.kind == SourceKind::Vddk)
+}
+
 /// Returns the user that the address of a VMware disk names.
 fn user_of_address(address: &str) -> Result<Option<String>, ImporterCommandError> {
-    let scheme = address
-        .split_once("://")
-        .and_then(|(name, _)| find_scheme(&name.trim().to_ascii_lowercase()));
-    match scheme.map(|scheme| scheme.kind) {
-        Some(SourceKind::Vddk) => {
-            VmwareAddress::parse(address).map(|address| address.user).map_err(usage_error)
-        }
-        _ => Ok(None),
+    if !is_vmware(address) {
+        return Ok(None);
     }
+    VmwareAddress::parse(address).map(|address| address.user).map_err(usage_error)
 }
 
 fn read_headers(arguments: &SourceArgs) -> Result<Vec<ExtraHeader>, ImporterCommandError> {

@@ -196,6 +196,33 @@ fn machines_of_the_simulator_are_found_by_name_path_and_object() {
 
 #[test]
 #[ignore = "server: vcsim"]
+fn info_lists_the_machines_of_the_simulator() {
+    let scene = Simulated::new();
+    let info = |address: &str| {
+        let address = format!("vmware+{}/{address}", scene.vsphere.url());
+        let program = importer(&scene.place, "info", &address).arg("--json");
+        let finished = program.args(["--thumbprint", scene.vsphere.thumbprint()]).run();
+        finished.assert_success("info");
+        serde_json::from_str::<serde_json::Value>(&finished.stdout).or_fail(&finished.stdout)
+    };
+    let all = info("");
+    let listed = all["vmware"]["machines"].as_array().or_fail("machines");
+    let [first, ..] = scene.vsphere.machines() else { panic!("no machine") };
+    assert_eq!(listed.len(), scene.vsphere.machines().len(), "{all}");
+    assert!(
+        listed.iter().any(|one| one["id"] == first.moref && one["uuid"] == first.instance_uuid)
+    );
+    let one = info(&first.moref);
+    let machine = &one["vmware"]["machine"];
+    assert_eq!(machine["disks"][0]["file"], first.disk, "{one}");
+    assert_eq!(machine["snapshots"][1]["id"], first.snapshot, "{one}");
+    // The simulator gives no tickets.
+    let last = machine["steps"].as_array().and_then(|steps| steps.last()).or_fail("steps");
+    assert!(last["step"] == "ticket" && last["works"] == false, "{one}");
+}
+
+#[test]
+#[ignore = "server: vcsim"]
 fn whatever_is_missing_is_named() {
     let scene = Simulated::new();
     let machine = &scene.vsphere.machines()[2];

@@ -33,13 +33,9 @@ pub fn has_capabilities(greeting: &str) -> Option<bool> {
     Some(NEEDED.iter().all(|needed| names().any(|name| name == *needed)))
 }
 
-/// Reads and checks the greeting.
-pub(super) async fn read_greeting(
-    stream: &mut (impl AsyncRead + Unpin),
-) -> Result<(), AttemptError> {
-    let line = read_line(stream).await?;
-    tracing::debug!("the host greets with {}", plain_line(&line));
-    if has_capabilities(&line).ok_or_else(|| refused_error("the greeting", &line))? {
+/// Checks the greeting `line`.
+pub(super) fn check_greeting(line: &str) -> Result<(), AttemptError> {
+    if has_capabilities(line).ok_or_else(|| refused_error("the greeting", line))? {
         return Ok(());
     }
     // Not confirmed: what to send to a host without SHA-256.
@@ -71,7 +67,7 @@ pub(super) async fn request_service(
     write_bytes(stream, format!("SESSION {secret}\r\n").as_bytes()).await?;
     // The blank belongs to the line.
     write_bytes(stream, b"BANNER \r\n").await?;
-    read_greeting(stream).await?;
+    check_greeting(&read_line(stream).await?)?;
     write_bytes(stream, format!("THUMBPRINT_SHA2 {tag}\r\n").as_bytes()).await?;
     let line = read_line(stream).await?;
     let announced = line.strip_prefix("200 ").map(str::trim);
@@ -95,8 +91,10 @@ pub(super) fn random_tag() -> Result<String, AttemptError> {
     Ok(bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte & 63)])).collect())
 }
 
-/// Reads a line without its end. Byte by byte, because another protocol follows the last line.
-async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> Result<String, AttemptError> {
+/// Reads a line without its end: byte by byte, because another protocol follows the last line.
+pub(super) async fn read_line(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<String, AttemptError> {
     let reading = async {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {

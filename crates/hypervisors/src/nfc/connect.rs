@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fetch::Network;
 use fetch::error::invalid_error;
+use fetch::messages::plain_line;
 use fetch::retry::AttemptError;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
@@ -17,7 +18,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use url::Url;
 
-use super::authd::{AuthdPass, read_greeting, request_service};
+use super::authd::{AuthdPass, check_greeting, read_line, request_service};
+use super::steps::StepReport;
 use super::ticket::NfcTicket;
 use crate::blocks::transport::{Stream, connect_kind, connect_tcp};
 use crate::vddk::pin::Thumbprint;
@@ -47,10 +49,15 @@ pub(super) async fn connect_service(
     ticket: &NfcTicket,
     tag: &str,
     network: &Network,
+    report: StepReport<'_>,
 ) -> Result<Stream, AttemptError> {
     let NfcTicket { host, port, secret, service, .. } = ticket;
     let (name, _) = host_names(host, *port).map_err(AttemptError::Final)?;
-    read_greeting(&mut tcp).await?;
+    report("port", &format!("TCP to port {port} of {host} is open"));
+    let greeting = read_line(&mut tcp).await?;
+    report("greeting", &plain_line(&greeting));
+    check_greeting(&greeting)?;
+    report("capabilities", "the host has all that are needed");
     let trust = match ticket.thumbprint.clone() {
         Some(thumbprint) => thumbprint.client_config().map_err(AttemptError::Final)?,
         None => Arc::clone(&network.tls),
@@ -58,6 +65,12 @@ pub(super) async fn connect_service(
     let mut first = start_tls(tcp, &name, &trust, "the first TLS session").await?;
     let certificates = first.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = certificates.first().map(|first| first.to_vec()).unwrap_or_default();
+    let same = Thumbprint::of_certificate(&certificate).map_err(AttemptError::Final)?;
+    let trusted = match &ticket.thumbprint {
+        Some(_) => "matches the thumbprint of the ticket",
+        None => "is signed by a trusted authority, the ticket has no thumbprint",
+    };
+    report("certificate", &format!("it {trusted}: {same}"));
     let pass = AuthdPass { secret, tag, service };
     request_service(&mut first, &pass, |text| check_announced(text, &certificate)).await?;
     let (tcp, mut session) = first.into_inner();
@@ -69,10 +82,10 @@ pub(super) async fn connect_service(
             "the host sends more than the lines of the first TLS session",
         ));
     }
-    let same = Thumbprint::of_certificate(&certificate).map_err(AttemptError::Final)?;
-    tracing::debug!("the host has a certificate with the {same:?}");
     let same = same.client_config().map_err(AttemptError::Final)?;
-    Ok(Box::new(start_tls(tcp, &name, &same, "the second TLS session").await?))
+    let second = start_tls(tcp, &name, &same, "the second TLS session").await?;
+    report("service", &format!("{service} accepts the ticket"));
+    Ok(Box::new(second))
 }
 
 /// Returns the name that the host's certificate is for, and a URL of the host.

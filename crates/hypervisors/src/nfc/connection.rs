@@ -16,6 +16,7 @@ use super::wire::{self, FrameHeader, HostError, OpenedFile, ReadFragment};
 use crate::blocks::transport::{Stream, connection_error, read_bytes};
 use crate::blocks::{
     BlockConnection, BlockStatus, InflightTable, PendingReply, ProtocolViolation, ReadAssembly,
+    ReplyEvent,
 };
 
 /// Longest read. VMware speaks of 1 MB for each stream.
@@ -93,6 +94,18 @@ impl NfcConnection {
         link.begin(tag).await?;
         let file = link.open_file(path).await?;
         Ok(Self::new(link, file, place))
+    }
+
+    /// Asks for the use of the first chunk. Returns the error of a host that does not tell it.
+    pub(super) async fn try_used(
+        &mut self,
+        limit: Duration,
+    ) -> Result<Option<String>, AttemptError> {
+        self.request_block_status(0..self.file.capacity.min(CHUNK_BYTES), limit).await?;
+        Ok(match self.next_event(limit).await? {
+            ReplyEvent::Refused { error, .. } => Some(error),
+            _ => None,
+        })
     }
 
     /// Takes over the reads of `broken` that were not handed out, with what has arrived of them.

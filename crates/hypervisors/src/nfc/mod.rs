@@ -16,6 +16,7 @@ pub mod connection;
 #[doc(hidden)] // for the fuzz targets
 pub mod fragment;
 mod link;
+mod steps;
 #[cfg(test)]
 mod tests;
 pub(crate) mod ticket;
@@ -31,7 +32,11 @@ use fetch::retry::{AttemptError, with_time_limit};
 use stream::error::{SourceError, SourceErrorKind};
 
 use self::connection::{NfcConnection, READ_BYTES};
+use self::steps::StepReport;
+pub use self::steps::SurveyStep;
+pub(crate) use self::steps::try_steps;
 pub use self::ticket::TicketDesk;
+pub(crate) use self::ticket::library_version;
 use crate::blocks::{BlockServer, BlockSource};
 use crate::vddk::resized_error;
 
@@ -69,15 +74,14 @@ impl NfcSource {
         is_optional: bool,
     ) -> Result<Option<Self>, SourceError> {
         let network = Arc::clone(&desk.network);
-        let (path, size) = (path.to_owned(), told.unwrap_or_default());
-        let mut server = NfcServer { desk, path, size, unreached: AtomicU32::new(0) };
+        let mut server = NfcServer::new(desk, path, told);
         let retries = network.retry_policy.retries.unwrap_or(u32::MAX);
         let attempts = PORT_ATTEMPTS.min(retries.saturating_add(1));
         let opening = async {
             let limit = network.retry_policy.idle_limit();
             let mut contact = network.first_contact();
             loop {
-                match server.connect(told, limit).await {
+                match server.connect(told, limit, &mut steps::log_step).await {
                     Ok(connection) => return Ok(Some(connection)),
                     Err(failure)
                         if is_optional && server.unreached.load(Ordering::Relaxed) == attempts =>
@@ -99,14 +103,22 @@ impl NfcSource {
 }
 
 impl NfcServer {
+    fn new(desk: Arc<TicketDesk>, path: &str, told: Option<u64>) -> Self {
+        let (path, size) = (path.to_owned(), told.unwrap_or_default());
+        Self { desk, path, size, unreached: AtomicU32::new(0) }
+    }
+
     async fn connect(
         &self,
         size: Option<u64>,
         limit: Duration,
+        report: StepReport<'_>,
     ) -> Result<NfcConnection, AttemptError> {
         let server = self.desk.endpoint.host_str().unwrap_or_default();
         let ticket = self.desk.issue().await;
         let ticket = ticket.map_err(|failure| failure.with_context(server))?;
+        let of_ticket = format!("vSphere gives one for port {} of {}", ticket.port, ticket.host);
+        report("ticket", &of_ticket);
         let place = format!("{server}: ESXi host {}, port {}", ticket.host, ticket.port);
         // The ticket is a secret, so an unknown host never gets it, also where the user wants no
         // verification of vSphere.
@@ -124,7 +136,7 @@ impl NfcServer {
         })?;
         let opening = async {
             let tag = authd::random_tag()?;
-            let stream = connect::connect_service(tcp, &ticket, &tag, network).await?;
+            let stream = connect::connect_service(tcp, &ticket, &tag, network, report).await?;
             NfcConnection::open(stream, &tag, &self.path, place.clone()).await
         };
         let opened = with_time_limit(limit, opening).await;
@@ -168,7 +180,7 @@ impl BlockServer for NfcServer {
         broken: &mut Option<NfcConnection>,
         limit: Duration,
     ) -> Result<NfcConnection, AttemptError> {
-        let mut connection = self.connect(Some(self.size), limit).await?;
+        let mut connection = self.connect(Some(self.size), limit, &mut steps::log_step).await?;
         if let Some(broken) = broken.take() {
             connection.carry_reads(broken);
         }

@@ -10,7 +10,7 @@ use flate2::write::ZlibEncoder;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, join, sink};
 
-use super::authd::{AuthdPass, read_greeting, request_service};
+use super::authd::{AuthdPass, check_greeting, read_line, request_service};
 use super::connection::NfcConnection;
 use super::fragment;
 use super::link::{NfcDialect, NfcLink};
@@ -94,7 +94,7 @@ fn disk(filler: u8) -> Vec<u8> {
 async fn assert_lines(name: &str, lines: Vec<Recorded>, tag: &str, service: &str) {
     let (mut stream, peer) = duplex(4 * MIB);
     let playing = tokio::spawn(play(peer, lines));
-    read_greeting(&mut stream).await.unwrap();
+    check_greeting(&read_line(&mut stream).await.unwrap()).unwrap();
     let mut announced = String::new();
     let pass = AuthdPass { secret: "<ticket>", tag, service };
     let check = |text: &str| {

@@ -99,22 +99,43 @@ impl TicketDesk {
         &self,
         session: &mut VsphereSession,
     ) -> Result<NfcTicket, VsphereCallError> {
-        let root = ManagedObjectReference::new("ServiceInstance", "ServiceInstance");
-        let content = session.call_method(&root, "RetrieveInternalContent", "").await?;
-        let content = content.into_child("returnval").unwrap_or_default();
-        let service = content.text_of("nfcService").ok_or_else(|| {
-            let message = "this vSphere does not name a service for its disks: use VMware's library (--transport vddk)";
-            SourceError::new(SourceErrorKind::Invalid, message)
-        })?;
-        let service = ManagedObjectReference::from_name("NfcService", service)?;
+        let service = find_service(session).await?;
         let machine = self.machine.to_xml("vm");
         let answer = session.call_method(&service, "NfcGetVmFiles", &machine).await?;
         let ticket = answer.into_child("returnval").unwrap_or_default();
         // A host that was asked directly does not name itself.
         let server = self.endpoint.host_str().unwrap_or_default();
         let ticket = NfcTicket::from_xml(&ticket, server.trim_matches(['[', ']']))?;
-        tracing::debug!("vSphere gives a ticket for port {} of {}", ticket.port, ticket.host);
         Ok(ticket)
+    }
+}
+
+/// Finds the service of vSphere that gives tickets.
+async fn find_service(
+    session: &mut VsphereSession,
+) -> Result<ManagedObjectReference, VsphereCallError> {
+    let root = ManagedObjectReference::new("ServiceInstance", "ServiceInstance");
+    let content = session.call_method(&root, "RetrieveInternalContent", "").await?;
+    let content = content.into_child("returnval").unwrap_or_default();
+    let service = content.text_of("nfcService").ok_or_else(|| {
+        let message = "this vSphere does not name a service for its disks: use VMware's library (--transport vddk)";
+        SourceError::new(SourceErrorKind::Invalid, message)
+    })?;
+    Ok(ManagedObjectReference::from_name("NfcService", service)?)
+}
+
+/// Returns the version of the library of `host`: 11 of ESXi 8, 7 of ESXi 7.0. `None` if it is too
+/// old to tell.
+pub(crate) async fn library_version(
+    session: &mut VsphereSession,
+    host: Option<&ManagedObjectReference>,
+) -> Result<Option<u32>, SourceError> {
+    let service = find_service(session).await?;
+    let host = host.map(|host| host.to_xml("hostForAccess")).unwrap_or_default();
+    match session.call_method(&service, "NfcGetServerNfcLibVersion", &host).await {
+        Ok(answer) => Ok(answer.text_of("returnval").and_then(|version| version.parse().ok())),
+        Err(VsphereCallError::Fault(fault)) if fault.kind == "InvalidRequest" => Ok(None),
+        Err(failed) => Err(explain_refusal(failed)),
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) struct VirtualDisk {
     /// 6.5 is the oldest version that nbdkit loads.
     pub(super) capacity: Option<u64>,
     /// Change ID of the disk, if changes are tracked.
-    change_id: Option<ChangeId>,
+    pub(super) change_id: Option<ChangeId>,
 }
 
 /// Finds the disk `wanted` of the machine `name`, in the states that `checkpoints` specifies.
@@ -157,7 +157,7 @@ impl VirtualDisk {
 
     /// Finds the same disk in `snapshot`, which the user calls `name`. In each snapshot, another
     /// file is at the top of the chain.
-    async fn at_snapshot(
+    pub(super) async fn at_snapshot(
         &self,
         session: &mut VsphereSession,
         snapshot: &ManagedObjectReference,
@@ -226,7 +226,7 @@ impl VirtualDisk {
 }
 
 /// Finds the snapshot of the machine `machine` that is called `wanted`, or whose object is.
-fn find_snapshot<'s>(
+pub(super) fn find_snapshot<'s>(
     snapshots: &'s [(String, ManagedObjectReference)],
     wanted: &str,
     machine: &str,
@@ -241,7 +241,7 @@ fn find_snapshot<'s>(
 }
 
 /// Lists the disks of a machine with their labels, such as `Hard disk 1`, in vSphere's order.
-fn list_disks(properties: &ObjectProperties) -> Vec<(String, VirtualDisk)> {
+pub(super) fn list_disks(properties: &ObjectProperties) -> Vec<(String, VirtualDisk)> {
     let devices = properties.get(DEVICES).map_or(&[][..], |all| &all.children);
     // Drives for CDs may have files as well, but no size.
     let disks = devices.iter().filter(|device| device.child("capacityInKB").is_some());
@@ -271,7 +271,9 @@ fn check_file(file: &str) -> Result<(), SourceError> {
 }
 
 /// Lists all snapshots of a tree with their names, parents first.
-fn list_snapshots(info: &XmlElement) -> Result<Vec<(String, ManagedObjectReference)>, SourceError> {
+pub(super) fn list_snapshots(
+    info: &XmlElement,
+) -> Result<Vec<(String, ManagedObjectReference)>, SourceError> {
     let mut found = Vec::new();
     // A list is used instead of recursion, because the server decides how deep snapshots nest.
     let mut waiting: Vec<&XmlElement> = info.children_named("rootSnapshotList").collect();

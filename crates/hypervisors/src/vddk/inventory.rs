@@ -2,6 +2,7 @@
 
 use fetch::error::invalid_error;
 use percent_encoding::percent_decode_str;
+use serde::Serialize;
 use stream::error::SourceError;
 
 use super::answer::{ManagedObjectReference, first_child};
@@ -25,11 +26,14 @@ const CANDIDATES: usize = 10;
 const CANDIDATE_CHARS: usize = 80;
 
 /// A machine of a list.
-#[derive(Debug)]
-pub(super) struct MachineEntry {
-    pub(super) object: ManagedObjectReference,
-    /// Its name, as vSphere stores it: `%2f` for a slash.
-    pub(super) name: String,
+#[derive(Debug, Serialize)]
+pub struct MachineEntry {
+    /// The object, such as `vm-42`.
+    pub id: String,
+    /// The name, as vSphere stores it: `%2f` for a slash.
+    pub name: String,
+    /// The instance UUID.
+    pub uuid: Option<String>,
 }
 
 impl MachineEntry {
@@ -41,23 +45,23 @@ impl MachineEntry {
         let (Some(found), Some(name)) = (object.text_of("obj"), property("name")) else {
             return Ok(None);
         };
-        let object = ManagedObjectReference::from_name(KIND, found)?;
-        let is_usual = name.len() <= MAX_NAME_BYTES;
-        Ok(is_usual.then_some(Self { object, name }))
+        let id = ManagedObjectReference::from_name(KIND, found)?.name;
+        let uuid = property("config.instanceUuid").filter(|uuid| is_uuid(uuid));
+        Ok(Some(Self { id, name, uuid }).filter(|machine| machine.name.len() <= MAX_NAME_BYTES))
     }
 
     fn candidate(&self) -> String {
-        format!("{} ({})", self.name, self.object.name)
+        format!("{} ({})", self.name, self.id)
     }
 
     fn is_called(&self, wanted: &str) -> bool {
         let decoded = || percent_decode_str(&self.name).decode_utf8_lossy();
-        self.object.name == wanted || self.name == wanted || decoded() == wanted
+        self.id == wanted || self.name == wanted || decoded() == wanted
     }
 }
 
 /// Finds a machine by its instance UUID or BIOS UUID, by its path in the inventory, by its name, or
-/// by that of its object.
+/// by the name of its object.
 pub(super) async fn find_machine(
     session: &mut VsphereSession,
     wanted: &str,
@@ -84,7 +88,7 @@ pub(super) async fn find_machine(
     let machines = list_machines(session).await?;
     let named: Vec<_> = machines.iter().filter(|machine| machine.is_called(wanted)).collect();
     match named[..] {
-        [machine] => Ok(machine.object.clone()),
+        [machine] => Ok(ManagedObjectReference::new(KIND, &machine.id)),
         [] => Err(invalid_error(format!(
             "vSphere has no machine {wanted:?}: {}",
             list_candidates(machines.iter().map(MachineEntry::candidate))
@@ -112,7 +116,7 @@ pub(super) async fn list_machines(
     );
     let collector = session.manager_reference("PropertyCollector", "propertyCollector")?;
     let mut arguments = format!(
-        "<specSet><propSet><type>{KIND}</type><pathSet>name</pathSet></propSet>\
+        "<specSet><propSet><type>{KIND}</type><pathSet>name</pathSet><pathSet>config.instanceUuid</pathSet></propSet>\
          <objectSet>{}<skip>true</skip>\
          <selectSet xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=\"TraversalSpec\">\
          <type>ContainerView</type><path>view</path><skip>false</skip></selectSet></objectSet></specSet>\

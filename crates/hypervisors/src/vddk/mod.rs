@@ -28,6 +28,7 @@ mod options;
 pub(crate) mod pin;
 mod program;
 pub(crate) mod soap;
+mod survey;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub use self::address::VmwareAddress;
 use self::body::{VddkBody, VddkReadState};
 use self::change_id::BEGIN_ANEW;
 use self::disk::{EarlierState, LocatedDisk};
+pub use self::inventory::MachineEntry;
 use self::lease::{LeaseSource, delta_error};
 use self::log::ProgramLog;
 pub use self::log::VddkLibraryInfo;
@@ -56,6 +58,7 @@ use self::pin::Thumbprint;
 pub use self::program::END_LIMIT;
 use self::soap::VsphereSession;
 pub use self::soap::require_credentials;
+pub use self::survey::{MachineSurvey, VmwareSurvey};
 use super::nbd::{NbdSource, NbdUri};
 use crate::blocks::RangedDisk;
 use crate::nfc::{NfcSource, TicketDesk};
@@ -104,8 +107,7 @@ impl VddkSource {
         {
             return Err(delta_error());
         }
-        let tls = tls_config(options, network)?;
-        let network = network.clone_with(|network| network.tls = tls);
+        let network = verified_network(&options.access, network)?;
         let (found, changes) = network.block_on(locate_disk(options, &network))?;
         let (file, machine) = (&found.disk.file, &options.machine);
         let name = match &found.snapshot {
@@ -143,8 +145,7 @@ fn open_on_host(
     let (endpoint, transport) = (&options.endpoint, options.access.transport);
     let mut opened: Option<(Box<dyn RangedDisk>, _)> = None;
     if transport != VmwareTransport::Lease {
-        let is_verified = !network.insecure
-            && (options.access.has_certificates || options.access.thumbprint.is_some());
+        let is_verified = options.access.verifies_hosts(network);
         let desk = TicketDesk::new(endpoint, &found.machine, network, is_verified);
         let desk = Arc::new(desk);
         let supply = DiskSupply::Host(Arc::clone(&desk));
@@ -343,19 +344,28 @@ pub(crate) fn resized_error(told: u64, found: u64, reader: &str) -> SourceError 
     SourceError::new(SourceErrorKind::Changed, message)
 }
 
+/// Returns `network` with the TLS settings for the server.
+fn verified_network(
+    access: &VddkSourceOptions,
+    network: &Arc<Network>,
+) -> Result<Arc<Network>, SourceError> {
+    let tls = tls_config(access, network)?;
+    Ok(network.clone_with(|network| network.tls = tls))
+}
+
 /// Returns the TLS settings for the server. Certificates from the user take precedence over the
 /// thumbprint. With neither, the server is not verified.
 fn tls_config(
-    options: &VddkOptions,
+    access: &VddkSourceOptions,
     network: &Arc<Network>,
 ) -> Result<Arc<rustls::ClientConfig>, SourceError> {
-    let verified = options.access.has_certificates || network.insecure;
+    let verified = access.has_certificates || network.insecure;
     // CDI's own tests replace the library with a test plugin and pass "testprint" as the
     // thumbprint. With that plugin, such text is ignored. Everywhere else it is rejected, because a
     // user who gives a thumbprint must not be connected to an unverified server.
-    let is_test = options.access.is_for_tests();
+    let is_test = access.is_for_tests();
     let thumbprint =
-        options.access.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
+        access.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
     match thumbprint {
         Some(thumbprint) if !verified => Thumbprint::parse(thumbprint)?.client_config(),
         None if !verified => {

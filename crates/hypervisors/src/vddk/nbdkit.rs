@@ -26,10 +26,10 @@ pub const RUN_WITH_PARENT: &str = "run-with-parent";
 const KEEPER: &str = "/proc/self/exe";
 
 /// The program that reads VMware disks, with VMware's library.
-const NBDKIT: &str = "nbdkit";
+pub(super) const NBDKIT: &str = "nbdkit";
 
 /// Folder of the library's shared objects, in its directory.
-const OBJECTS: &str = "lib64";
+pub(super) const OBJECTS: &str = "lib64";
 
 /// Names of the library that nbdkit 1.42 looks for, newest first (plugins/vddk/vddk.c).
 const NAMES_OF_NBDKIT: [&str; 3] =

@@ -1,11 +1,12 @@
 //! Addresses of VMware disks, and how their bytes are read.
 
+use fetch::Network;
 use fetch::error::invalid_error;
 use stream::error::SourceError;
 use url::Url;
 
 use super::address::{VmwareAddress, form_error};
-use super::nbdkit::VddkInstallation;
+use super::nbdkit::{OBJECTS, VddkInstallation};
 use crate::checkpoints::Checkpoints;
 
 /// A disk, and how to reach it.
@@ -63,12 +64,17 @@ impl VddkSourceOptions {
     /// True if nbdkit reads the disk, with VMware's library or the plugin for tests.
     pub fn uses_nbdkit(&self) -> bool {
         let is_installed =
-            || self.installation.is_for_tests() || self.installation.library.join("lib64").is_dir();
+            || self.installation.is_for_tests() || self.installation.library.join(OBJECTS).is_dir();
         match self.transport {
             VmwareTransport::Auto => is_installed(),
             VmwareTransport::Nfc | VmwareTransport::Lease => false,
             VmwareTransport::Vddk => true,
         }
+    }
+
+    /// True if a host of which vSphere names no thumbprint is verified.
+    pub(super) fn verifies_hosts(&self, network: &Network) -> bool {
+        !network.insecure && (self.has_certificates || self.thumbprint.is_some())
     }
 
     /// True if a plugin for tests reads the disk.

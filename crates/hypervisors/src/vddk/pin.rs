@@ -1,5 +1,6 @@
 //! Trust in a single certificate, which is identified by its thumbprint.
 
+use std::fmt;
 use std::sync::Arc;
 
 use https::tls;
@@ -10,6 +11,12 @@ use stream::error::{SourceError, SourceErrorKind};
 /// The thumbprint of a certificate: SHA-1 as vSphere shows it (`AA:BB:…`), or SHA-256.
 #[derive(Debug, Clone)]
 pub(crate) struct Thumbprint(Checksum);
+
+impl fmt::Display for Thumbprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 impl Thumbprint {
     /// True if `text` contains only characters that are allowed in a thumbprint.

@@ -313,6 +313,10 @@ impl State {
             "RetrieveInternalContent" => {
                 format!("<returnval><nfcService>{}</nfcService></returnval>", self.nfc_service())
             }
+            "NfcGetServerNfcLibVersion" => {
+                assert_eq!(text_of(body, "hostForAccess"), "host-9");
+                "<returnval>11</returnval>".to_owned()
+            }
             "NfcGetVmFiles" => match &self.host {
                 Some((host, port))
                     if text_of(body, "_this") == self.nfc_service()
@@ -437,8 +441,16 @@ impl State {
             format!("<propSet><name>{name}</name><val>{value}</val></propSet>")
         };
         let devices = set("config.hardware.device", &disk.unwrap_or_default());
-        let snapshots = if object == "vm-1" { set("snapshot", &tree) } else { String::new() };
-        Some(format!("<returnval><objects>{devices}{snapshots}</objects></returnval>"))
+        let tracking = self.habits.is_tracking.to_string();
+        let of_machine = [
+            ("snapshot", &*tree),
+            ("name", NAME),
+            ("runtime.host", "host-9"),
+            ("config.changeTrackingEnabled", &tracking),
+        ];
+        let of_machine = of_machine.into_iter().filter(|_| object == "vm-1");
+        let others: String = of_machine.map(|(name, value)| set(name, value)).collect();
+        Some(format!("<returnval><objects>{devices}{others}</objects></returnval>"))
     }
 
     fn disk(&self, checkpoint: &Checkpoint, is_machine: bool) -> String {

@@ -1,0 +1,160 @@
+//! What a vSphere has, and which ways to a disk of it work from this machine.
+
+use std::sync::Arc;
+
+use fetch::Network;
+use fetch::retry::with_lookup_limit;
+use program::env::{NamedStrings, ProcessEnv};
+use serde::Serialize;
+use stream::error::SourceError;
+
+use super::answer::ManagedObjectReference;
+use super::disk::{DEVICES, find_snapshot, list_disks, list_snapshots};
+use super::inventory::{MachineEntry, find_machine, list_machines};
+use super::nbdkit::{NBDKIT, OBJECTS, VddkInstallation};
+use super::soap::VsphereSession;
+use super::{VddkOptions, verified_network};
+use crate::nfc::{SurveyStep, TicketDesk, library_version, try_steps};
+
+/// What an address without a disk names.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VmwareSurvey {
+    /// The machines of a server.
+    Machines(Vec<MachineEntry>),
+    /// One machine.
+    Machine(Box<MachineSurvey>),
+}
+
+/// A machine.
+#[derive(Debug, Serialize)]
+pub struct MachineSurvey {
+    /// The object, such as `vm-42`.
+    pub id: String,
+    /// The name, as vSphere stores it.
+    pub name: String,
+    /// True if changes of its disks are tracked. `None` if vSphere does not say.
+    pub change_tracking: Option<bool>,
+    /// The disks.
+    pub disks: Vec<DiskEntry>,
+    /// The snapshots.
+    pub snapshots: Vec<SnapshotEntry>,
+    /// What is needed for its first disk, and whether it works.
+    pub steps: Vec<SurveyStep>,
+}
+
+/// A disk of a machine.
+#[derive(Debug, Serialize)]
+pub struct DiskEntry {
+    /// The label, such as `Hard disk 1`.
+    pub label: String,
+    /// The file.
+    pub file: String,
+    /// The size in bytes.
+    pub capacity: Option<u64>,
+}
+
+/// A snapshot of a machine.
+#[derive(Debug, Serialize)]
+pub struct SnapshotEntry {
+    /// The object, such as `snapshot-7`.
+    pub id: String,
+    /// The name.
+    pub name: String,
+}
+
+impl VmwareSurvey {
+    /// Asks the server of `options` for its machines or for one of them, which is then reached by
+    /// each transport. Blocks, so it must not be called inside an asynchronous task.
+    pub fn of_server(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
+        let network = verified_network(&options.access, network)?;
+        let asking = async {
+            let mut session = VsphereSession::open(&options.endpoint, &network).await?;
+            let found = with_lookup_limit(ask_server(&mut session, options)).await;
+            session.close().await;
+            found
+        };
+        let (mut survey, disk) = network.block_on(asking)?;
+        if let (Self::Machine(survey), Some((file, capacity))) = (&mut survey, disk) {
+            let machine = ManagedObjectReference::from_name("VirtualMachine", &survey.id)?;
+            let is_verified = options.access.verifies_hosts(&network);
+            let desk = TicketDesk::new(&options.endpoint, &machine, &network, is_verified);
+            let desk = Arc::new(desk);
+            let steps = try_steps(Arc::clone(&desk), &file, capacity);
+            desk.close();
+            survey.steps.extend(steps?);
+        }
+        Ok(survey)
+    }
+}
+
+/// The file and the size of a disk to try.
+type TriedDisk = (String, Option<u64>);
+
+async fn ask_server(
+    session: &mut VsphereSession,
+    options: &VddkOptions,
+) -> Result<(VmwareSurvey, Option<TriedDisk>), SourceError> {
+    if options.machine.is_empty() {
+        return Ok((VmwareSurvey::Machines(list_machines(session).await?), None));
+    }
+    let machine = find_machine(session, &options.machine).await?;
+    let paths = [DEVICES, "snapshot", "name", "config.changeTrackingEnabled", "runtime.host"];
+    let properties = session.read_properties(&machine, &paths).await?;
+    let text = |path| properties.get(path).map(|value| value.text.trim());
+    let snapshots = properties.get("snapshot").map(list_snapshots).transpose()?;
+    let snapshots = snapshots.unwrap_or_default();
+    let disks = list_disks(&properties);
+    let tried = match (disks.first(), &options.checkpoints.current) {
+        (Some((_, disk)), Some(wanted)) => {
+            let snapshot = find_snapshot(&snapshots, wanted, &options.machine)?;
+            Some(disk.at_snapshot(session, snapshot, wanted).await?)
+        }
+        (first, _) => first.map(|(_, disk)| disk.clone()),
+    };
+    let host = text("runtime.host")
+        .map(|host| ManagedObjectReference::from_name("HostSystem", host))
+        .transpose()?;
+    let version = match library_version(session, host.as_ref()).await {
+        Ok(Some(version)) => Ok(format!("version {version}: 11 is ESXi 8, 7 is ESXi 7.0")),
+        Ok(None) => Ok("the host does not tell it, it may be older than ESXi 6.5".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    let step = |step, works, result| SurveyStep { step, works, result };
+    let (is_installed, library) = find_library(&options.access.installation);
+    let works = version.is_ok();
+    let survey = MachineSurvey {
+        id: machine.name,
+        name: text("name").unwrap_or_default().to_owned(),
+        change_tracking: text("config.changeTrackingEnabled").map(|text| text == "true"),
+        disks: disks
+            .into_iter()
+            .map(|(label, disk)| DiskEntry { label, file: disk.file, capacity: disk.capacity })
+            .collect(),
+        snapshots: snapshots
+            .into_iter()
+            .map(|(name, object)| SnapshotEntry { id: object.name, name })
+            .collect(),
+        steps: vec![
+            step("vddk", is_installed, library),
+            step("nfc", works, version.unwrap_or_else(|error| error)),
+        ],
+    };
+    let tried = tried.map(|disk| (disk.file, disk.capacity));
+    Ok((VmwareSurvey::Machine(Box::new(survey)), tried))
+}
+
+/// Returns whether VMware's library and nbdkit are installed, and says so.
+fn find_library(installation: &VddkInstallation) -> (bool, String) {
+    let folder = installation.library.join(OBJECTS);
+    let path = ProcessEnv.get("PATH").unwrap_or_default();
+    let has_program = std::env::split_paths(&path).any(|folder| folder.join(NBDKIT).is_file());
+    let (has_library, folder) = (folder.is_dir(), folder.display());
+    let is = |there: bool| if there { "is" } else { "is not" };
+    let text = format!(
+        "VMware's library {} in {folder}, {NBDKIT} {} in PATH",
+        is(has_library),
+        is(has_program)
+    );
+    (has_library && has_program, text)
+}
