@@ -236,9 +236,12 @@ fn info_names_the_step_that_fails() {
     let wrong = "00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD:EE:FF:00:11:22:33".to_owned();
     let old = || testkit::vsphere::tracked::fault("InvalidRequest", "Invalid request");
     let changes: [(&str, HabitChange<'_>); 5] = [
-        ("used areas         works: the host does not list them: error 5: not here", &|habits| {
-            habits.instead = Some((13, |operation| refused(13, operation, 48)));
-        }),
+        (
+            "used areas         works: the host does not list them, vSphere does: error 5: not here",
+            &|habits| {
+                habits.instead = Some((13, |operation| refused(13, operation, 48)));
+            },
+        ),
         ("open               fails: ", &|habits| habits.grown = 512),
         ("service            fails: ", &|habits| habits.refused_tickets = 1),
         ("certificate        fails: ", &|habits| habits.thumbprint = Some(wrong.clone())),
@@ -472,8 +475,24 @@ fn errors_of_the_host_end_an_import_unless_they_only_hide_holes() {
     scene.host.habits(|habits| {
         habits.instead = Some((13, |operation| refused(13, operation, 48)));
     });
-    scene.assert_imports(&content, "no list of used blocks");
-    assert_eq!(scene.host.served().1, 8 * MIB);
+    let unknown = ("QueryChangedDiskAreas", no_permission());
+    for (is_tracking, instead, expected, words) in [
+        (true, vec![], used_bytes(&content), "vSphere lists "),
+        (true, vec![unknown], 8 * MIB, "vSphere does not list the used areas: "),
+        (false, vec![], 8 * MIB, "vSphere does not list the used areas: changes are not tracked"),
+    ] {
+        scene.vsphere.habits(|habits| {
+            habits.is_tracking = is_tracking;
+            habits.instead = instead;
+        });
+        let before = scene.host.served().1;
+        let finished = scene.place.assert_imports(scene.import().arg("-v"), &content, words);
+        assert!(finished.stderr.contains(words), "{}", finished.stderr);
+        scene.assert_discreet(&finished.stderr);
+        assert_eq!(scene.host.served().1 - before, expected, "{words}");
+    }
+    let queries = scene.vsphere.take_queries();
+    assert!(queries.iter().all(|query| query.change_id == "*"), "{queries:?}");
     scene.host.habits(|habits| {
         habits.instead = Some((7, |operation| refused(7, operation, 44)));
     });

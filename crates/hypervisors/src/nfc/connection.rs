@@ -10,6 +10,7 @@ use fetch::retry::{AttemptError, with_time_limit};
 use stream::error::SourceErrorKind;
 use tokio::io::AsyncReadExt;
 
+use super::UsedAreas;
 use super::fragment::{self, unpack_fragment};
 use super::link::{NfcDialect, NfcLink, unknown_error};
 use super::wire::{self, FrameHeader, HostError, OpenedFile, ReadFragment};
@@ -47,6 +48,8 @@ pub struct NfcConnection {
     /// True after a read that the host refused. Such a connection is given up, because it is not
     /// confirmed how the reply continues.
     has_failed: bool,
+    /// The used areas, if the host need not be asked for them.
+    pub(super) used: Option<UsedAreas>,
 }
 
 /// A request to the host.
@@ -79,6 +82,7 @@ impl NfcConnection {
             incoming: None,
             carried: Vec::new(),
             has_failed: false,
+            used: None,
         }
     }
 
@@ -260,6 +264,22 @@ impl NfcConnection {
     }
 }
 
+/// Cuts `range` of a disk with these used areas into runs: their lengths, and whether each is a hole.
+fn runs_of(used: &[Range<u64>], range: &Range<u64>) -> Vec<(u32, bool)> {
+    let first = used.partition_point(|area| area.end <= range.start);
+    let areas = used[first..].iter().take_while(|area| area.start < range.end);
+    let ends = areas.flat_map(|area| [(area.start, true), (area.end, false)]);
+    let mut at = range.start;
+    let runs = ends.chain([(range.end, true)]).map(|(end, is_hole)| {
+        let end = end.clamp(at, range.end);
+        // Longer ranges are never requested.
+        let length = u32::try_from(end - at).unwrap_or(u32::MAX);
+        at = end;
+        (length, is_hole)
+    });
+    runs.filter(|(length, _)| *length > 0).collect()
+}
+
 impl BlockConnection for NfcConnection {
     fn block_bytes(&self) -> u32 {
         self.file.sector_bytes
@@ -303,6 +323,15 @@ impl BlockConnection for NfcConnection {
         range: Range<u64>,
         limit: Duration,
     ) -> Result<(), AttemptError> {
+        if let Some(used) = &self.used {
+            let mut status = BlockStatus::new(range.clone());
+            for (length, is_hole) in runs_of(used, &range) {
+                status.add_run(length, is_hole)?;
+            }
+            let number = self.inflight.push(range, PendingReply::Status(status));
+            self.inflight.find(number)?.is_done = true;
+            return Ok(());
+        }
         let start = range.start - range.start % CHUNK_BYTES;
         let end = range.end - range.end % CHUNK_BYTES;
         if end <= start {
@@ -346,6 +375,28 @@ impl BlockConnection for NfcConnection {
     async fn close(mut self, limit: Duration) {
         if with_time_limit(limit, self.link.end(self.file.handle)).await.is_err() {
             tracing::debug!("the host was gone before the end of the session");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_at_the_ends_of_used_areas() {
+        let used = [10..20, 20..30, 50..60];
+        for (range, expected) in [
+            (
+                0..70,
+                &[(10, true), (10, false), (10, false), (20, true), (10, false), (10, true)][..],
+            ),
+            (15..25, &[(5, false), (5, false)]),
+            (30..50, &[(20, true)]),
+            (55..58, &[(3, false)]),
+            (60..61, &[(1, true)]),
+        ] {
+            assert_eq!(runs_of(&used, &range), expected, "{range:?}");
         }
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod ticket;
 #[doc(hidden)] // for the fuzz targets
 pub mod wire;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -61,16 +62,23 @@ pub struct NfcServer {
     size: u64,
     /// Number of attempts in which the port of the host could not be connected to.
     unreached: AtomicU32,
+    /// The used areas, if the host does not list them but vSphere does.
+    used: Option<UsedAreas>,
 }
+
+/// The used areas of a disk in order.
+pub(crate) type UsedAreas = Arc<[Range<u64>]>;
 
 impl NfcSource {
     /// Opens the disk in the file `path` of the machine for which `desk` gives tickets. `told` is
-    /// its size according to vSphere. If it can be read in another way (`is_optional`), returns
-    /// `None` after a few attempts to connect to the port of the host.
-    pub fn open(
+    /// its size according to vSphere, and `listing` asks vSphere for the used areas. If the disk can
+    /// be read in another way (`is_optional`), returns `None` after a few attempts to connect to
+    /// the port of the host.
+    pub(crate) fn open(
         desk: Arc<TicketDesk>,
         path: &str,
         told: Option<u64>,
+        listing: impl Future<Output = Option<UsedAreas>>,
         is_optional: bool,
     ) -> Result<Option<Self>, SourceError> {
         let network = Arc::clone(&desk.network);
@@ -80,24 +88,38 @@ impl NfcSource {
         let opening = async {
             let limit = network.retry_policy.idle_limit();
             let mut contact = network.first_contact();
-            loop {
-                match server.connect(told, limit, &mut steps::log_step).await {
-                    Ok(connection) => return Ok(Some(connection)),
+            let (mut first, refused) = loop {
+                let connecting = async {
+                    let mut first = server.connect(told, limit, &mut steps::log_step).await?;
+                    let refused = first.try_used(limit).await?;
+                    Ok((first, refused))
+                };
+                match connecting.await {
+                    Ok(opened) => break opened,
                     Err(failure)
                         if is_optional && server.unreached.load(Ordering::Relaxed) == attempts =>
                     {
-                        let error = failure.into_error();
+                        let error = AttemptError::into_error(failure);
                         tracing::warn!("{error}; the disk is exported over HTTPS instead");
                         return Ok(None);
                     }
                     Err(failure) => contact.pause_after(failure).await?,
                 }
+            };
+            match refused {
+                None => tracing::info!("the host lists the used areas of the disk"),
+                Some(error) => {
+                    tracing::info!("the host does not list the used areas of the disk: {error}");
+                    first.used = listing.await;
+                }
             }
+            Ok(Some(first))
         };
         let Some(first) = network.block_on(opening)? else {
             return Ok(None);
         };
         server.size = first.file.capacity;
+        server.used = first.used.clone();
         Ok(Some(Self::new(server, first)))
     }
 }
@@ -105,7 +127,7 @@ impl NfcSource {
 impl NfcServer {
     fn new(desk: Arc<TicketDesk>, path: &str, told: Option<u64>) -> Self {
         let (path, size) = (path.to_owned(), told.unwrap_or_default());
-        Self { desk, path, size, unreached: AtomicU32::new(0) }
+        Self { desk, path, size, unreached: AtomicU32::new(0), used: None }
     }
 
     async fn connect(
@@ -140,7 +162,8 @@ impl NfcServer {
             NfcConnection::open(stream, &tag, &self.path, place.clone()).await
         };
         let opened = with_time_limit(limit, opening).await;
-        let connection = opened.map_err(|failure| failure.with_context(&place))?;
+        let mut connection = opened.map_err(|failure| failure.with_context(&place))?;
+        connection.used = self.used.clone();
         let found = connection.file.capacity;
         if let Some(told) = size.filter(|told| *told != found) {
             return Err(AttemptError::Final(resized_error(told, found, Self::TITLE)));

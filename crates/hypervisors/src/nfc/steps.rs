@@ -6,7 +6,7 @@ use fetch::retry::AttemptError;
 use serde::Serialize;
 use stream::error::{SourceError, SourceErrorKind};
 
-use super::{NfcServer, TicketDesk};
+use super::{NfcServer, TicketDesk, UsedAreas};
 use crate::blocks::BlockConnection;
 
 /// The steps, in order.
@@ -33,11 +33,12 @@ pub(super) fn log_step(step: &'static str, result: &str) {
 }
 
 /// Takes all steps on the way to the disk in the file `path`, of `told` bytes, of the machine for
-/// which `desk` gives tickets. None is repeated. Blocks.
+/// which `desk` gives tickets. None is repeated. `listing` asks vSphere for the used areas. Blocks.
 pub(crate) fn try_steps(
     desk: Arc<TicketDesk>,
     path: &str,
     told: Option<u64>,
+    listing: impl Future<Output = Option<UsedAreas>>,
 ) -> Result<Vec<SurveyStep>, SourceError> {
     let network = Arc::clone(&desk.network);
     let limit = network.retry_policy.idle_limit();
@@ -51,8 +52,14 @@ pub(crate) fn try_steps(
         let agreed = if told.is_some() { ", as vSphere says" } else { "" };
         report("open", &format!("{path} has {} bytes{agreed}", connection.file.capacity));
         let refused = connection.try_used(limit).await?;
-        let used = refused.map(|error| format!("the host does not list them: {error}"));
-        report("used areas", used.as_deref().unwrap_or("the host lists them"));
+        let used = match refused {
+            None => "the host lists them".to_owned(),
+            Some(error) => {
+                let other = if listing.await.is_some() { "vSphere does" } else { "all is read" };
+                format!("the host does not list them, {other}: {error}")
+            }
+        };
+        report("used areas", &used);
         connection.close(limit).await;
         Ok(())
     };

@@ -15,6 +15,11 @@ const MAX_BYTES: usize = 256;
 pub(super) struct ChangeId(String);
 
 impl ChangeId {
+    /// Returns the state before all others, in which nothing is used.
+    pub(super) fn empty() -> Self {
+        Self("*".to_owned())
+    }
+
     /// Parses two groups of hexadecimal bytes, joined by `-`, and after `/` a hexadecimal number.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let is_hex =

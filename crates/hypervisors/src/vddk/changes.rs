@@ -1,13 +1,20 @@
 //! Asks vSphere's changed block tracking for the areas of a disk that changed.
 
+use std::sync::Arc;
+
+use fetch::Network;
+use fetch::error::invalid_error;
+use fetch::retry::with_lookup_limit;
 use stream::changes::ChangedRanges;
 use stream::error::{SourceError, SourceErrorKind};
+use url::Url;
 
 use super::answer::{VsphereCallError, VsphereFault};
 use super::areas::{ChangedAreas, impossible_error};
 use super::change_id::{BEGIN_ANEW, ChangeId};
 use super::disk::LocatedDisk;
 use super::soap::VsphereSession;
+use crate::nfc::UsedAreas;
 use crate::xml::{XmlElement, escape_text};
 
 /// Maximum number of responses for one disk. Each lists about 2,000 areas of at least 64 KiB, so
@@ -35,6 +42,34 @@ pub(super) async fn query_changes(
         return Err(impossible_error(format!("more than {MAX_PAGES} answers")));
     }
     areas.into_changes(disk_bytes)
+}
+
+/// Asks for the used areas of the disk `found`, which its host does not list. `None` if vSphere
+/// does not list them either.
+pub(super) async fn list_used_areas(
+    endpoint: &Url,
+    found: &LocatedDisk,
+    network: &Arc<Network>,
+) -> Option<UsedAreas> {
+    let capacity = found.disk.capacity.filter(|_| found.disk.change_id.is_some());
+    let asking = async {
+        let capacity = capacity.ok_or_else(|| invalid_error("changes are not tracked"))?;
+        let mut session = VsphereSession::open(endpoint, network).await?;
+        let empty = ChangeId::empty();
+        let listed = with_lookup_limit(query_changes(&mut session, found, &empty, capacity)).await;
+        session.close().await;
+        listed
+    };
+    match asking.await {
+        Ok(used) => {
+            tracing::info!("vSphere lists {} used bytes", used.changed_bytes());
+            Some(Arc::clone(used.ranges()))
+        }
+        Err(error) => {
+            tracing::info!("vSphere does not list the used areas: {error}");
+            None
+        }
+    }
 }
 
 async fn query_page(

@@ -149,8 +149,10 @@ fn open_on_host(
         let desk = TicketDesk::new(endpoint, &found.machine, network, is_verified);
         let desk = Arc::new(desk);
         let supply = DiskSupply::Host(Arc::clone(&desk));
+        let listing = changes::list_used_areas(endpoint, &found, network);
         let is_optional = transport == VmwareTransport::Auto && found.since.is_none();
-        let disk = NfcSource::open(desk, &found.disk.file, found.disk.capacity, is_optional)?;
+        let (file, capacity) = (&found.disk.file, found.disk.capacity);
+        let disk = NfcSource::open(desk, file, capacity, listing, is_optional)?;
         opened = disk.map(|disk| (Box::new(disk) as _, Some(supply)));
     }
     let (disk, supply) = match opened {

@@ -1,4 +1,4 @@
-//! What a vSphere has, and which ways to a disk of it work from this machine.
+//! Lists of the machines and disks of a vSphere, and the ways to a disk that work from here.
 
 use std::sync::Arc;
 
@@ -9,14 +9,15 @@ use serde::Serialize;
 use stream::error::SourceError;
 
 use super::answer::ManagedObjectReference;
-use super::disk::{DEVICES, find_snapshot, list_disks, list_snapshots};
+use super::changes::list_used_areas;
+use super::disk::{DEVICES, LocatedDisk, find_snapshot, list_disks, list_snapshots};
 use super::inventory::{MachineEntry, find_machine, list_machines};
 use super::nbdkit::{NBDKIT, OBJECTS, VddkInstallation};
 use super::soap::VsphereSession;
 use super::{VddkOptions, verified_network};
 use crate::nfc::{SurveyStep, TicketDesk, library_version, try_steps};
 
-/// What an address without a disk names.
+/// A server or a machine, which an address without a disk names.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VmwareSurvey {
@@ -39,7 +40,7 @@ pub struct MachineSurvey {
     pub disks: Vec<DiskEntry>,
     /// The snapshots.
     pub snapshots: Vec<SnapshotEntry>,
-    /// What is needed for its first disk, and whether it works.
+    /// The steps to the first disk, and whether they work.
     pub steps: Vec<SurveyStep>,
 }
 
@@ -75,12 +76,13 @@ impl VmwareSurvey {
             found
         };
         let (mut survey, disk) = network.block_on(asking)?;
-        if let (Self::Machine(survey), Some((file, capacity))) = (&mut survey, disk) {
-            let machine = ManagedObjectReference::from_name("VirtualMachine", &survey.id)?;
+        if let (Self::Machine(survey), Some(found)) = (&mut survey, disk) {
             let is_verified = options.access.verifies_hosts(&network);
-            let desk = TicketDesk::new(&options.endpoint, &machine, &network, is_verified);
+            let desk = TicketDesk::new(&options.endpoint, &found.machine, &network, is_verified);
             let desk = Arc::new(desk);
-            let steps = try_steps(Arc::clone(&desk), &file, capacity);
+            let listing = list_used_areas(&options.endpoint, &found, &network);
+            let (file, capacity) = (&found.disk.file, found.disk.capacity);
+            let steps = try_steps(Arc::clone(&desk), file, capacity, listing);
             desk.close();
             survey.steps.extend(steps?);
         }
@@ -88,13 +90,10 @@ impl VmwareSurvey {
     }
 }
 
-/// The file and the size of a disk to try.
-type TriedDisk = (String, Option<u64>);
-
 async fn ask_server(
     session: &mut VsphereSession,
     options: &VddkOptions,
-) -> Result<(VmwareSurvey, Option<TriedDisk>), SourceError> {
+) -> Result<(VmwareSurvey, Option<LocatedDisk>), SourceError> {
     if options.machine.is_empty() {
         return Ok((VmwareSurvey::Machines(list_machines(session).await?), None));
     }
@@ -105,12 +104,15 @@ async fn ask_server(
     let snapshots = properties.get("snapshot").map(list_snapshots).transpose()?;
     let snapshots = snapshots.unwrap_or_default();
     let disks = list_disks(&properties);
+    let located =
+        |disk, snapshot| LocatedDisk { machine: machine.clone(), snapshot, disk, since: None };
     let tried = match (disks.first(), &options.checkpoints.current) {
         (Some((_, disk)), Some(wanted)) => {
             let snapshot = find_snapshot(&snapshots, wanted, &options.machine)?;
-            Some(disk.at_snapshot(session, snapshot, wanted).await?)
+            let disk = disk.at_snapshot(session, snapshot, wanted).await?;
+            Some(located(disk, Some(snapshot.clone())))
         }
-        (first, _) => first.map(|(_, disk)| disk.clone()),
+        (first, _) => first.map(|(_, disk)| located(disk.clone(), None)),
     };
     let host = text("runtime.host")
         .map(|host| ManagedObjectReference::from_name("HostSystem", host))
@@ -140,11 +142,10 @@ async fn ask_server(
             step("nfc", works, version.unwrap_or_else(|error| error)),
         ],
     };
-    let tried = tried.map(|disk| (disk.file, disk.capacity));
     Ok((VmwareSurvey::Machine(Box::new(survey)), tried))
 }
 
-/// Returns whether VMware's library and nbdkit are installed, and says so.
+/// Returns whether VMware's library and nbdkit are installed, also as a sentence.
 fn find_library(installation: &VddkInstallation) -> (bool, String) {
     let folder = installation.library.join(OBJECTS);
     let path = ProcessEnv.get("PATH").unwrap_or_default();

@@ -475,18 +475,30 @@ impl State {
         let offset: u64 = text_of(body, "startOffset").parse().or_fail("an offset");
         let change_id = text_of(body, "changeId").to_owned();
         self.queries.push(Query { offset, change_id: change_id.clone() });
-        let now = self.find(text_of(body, "snapshot"));
+        let now = match text_of(body, "snapshot") {
+            "" => self.checkpoints.last(),
+            object => self.find(object),
+        };
         let now = now.ok_or_else(|| {
             fault("ManagedObjectNotFound", "The object has already been deleted.")
         })?;
         let end = self.habits.capacity.unwrap_or_else(|| length(&now.raw));
         assert!(offset < end, "vSphere refuses to be asked at the end of the disk");
         let number = |is_it: &dyn Fn(&Checkpoint) -> bool| self.checkpoints.iter().position(is_it);
-        let before = number(&|checkpoint| checkpoint.change_id == change_id).ok_or_else(|| {
-            fault("InvalidArgument", "A specified parameter was not correct: changeId")
-        })?;
-        let now = number(&|checkpoint| checkpoint.object == now.object).or_fail("the snapshot");
-        let areas = self.areas.get(&(before, now)).map_or(&[][..], |areas| areas);
+        // What is used differs from nothing.
+        let used = (change_id == "*").then(|| differences(Path::new("/dev/null"), &now.raw));
+        let areas = match used {
+            Some(used) => used,
+            None => {
+                let before = number(&|checkpoint| checkpoint.change_id == change_id);
+                let before = before.ok_or_else(|| {
+                    fault("InvalidArgument", "A specified parameter was not correct: changeId")
+                })?;
+                let now = number(&|checkpoint| checkpoint.object == now.object);
+                let now = now.or_fail("the snapshot");
+                self.areas.get(&(before, now)).cloned().unwrap_or_default()
+            }
+        };
         let mut areas: Vec<_> = areas.iter().filter(|(start, _)| *start >= offset).collect();
         let described = if areas.len() > AREAS {
             areas.truncate(AREAS);
