@@ -237,7 +237,7 @@ fn whatever_is_missing_is_named() {
     let elsewhere = format!("vddk+{}/nothing/?vm=1&disk=[d] a.vmdk", scene.vsphere.url());
     let elsewhere = importer(&scene.place, "import", &elsewhere).arg(scene.place.target());
     for (program, sentence) in [
-        (scene.import(nobody, &machine.disk, &known), "vSphere has no machine \"00000000-"),
+        (scene.import(nobody, &machine.disk, &known), "vSphere has no machine with uuid 00000000"),
         (
             scene.import(&machine.uuid, "[none] <%26>.vmdk", &known),
             "vSphere has no disk \"[none] <&>.vmdk\" in the machine",

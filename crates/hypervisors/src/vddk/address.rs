@@ -11,10 +11,28 @@ pub struct VmwareAddress {
     pub(super) endpoint: Url,
     /// The name of the user.
     pub user: Option<String>,
-    /// Empty if the address names no machine, as is `disk`.
-    pub(super) machine: String,
+    pub(super) machine: MachineName,
+    /// Empty if the address names no disk.
     pub(super) disk: String,
     pub(super) snapshot: Option<String>,
+}
+
+/// The name of a machine; empty if the address names none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MachineName {
+    /// The instance UUID or BIOS UUID.
+    Uuid(String),
+    /// Either of them, the name, the path in the inventory, or the object.
+    Any(String),
+}
+
+impl MachineName {
+    /// Returns the name alone.
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Self::Uuid(name) | Self::Any(name) => name,
+        }
+    }
 }
 
 impl VmwareAddress {
@@ -38,12 +56,13 @@ impl VmwareAddress {
                 _ => return Err(unusable()),
             }
         }
-        let mut prefix = path;
+        let (mut prefix, mut kind): (_, fn(String) -> MachineName) = (path, MachineName::Uuid);
         if names == [None, None] {
             // The slash in the file of a disk need not be encoded.
             let (machine, disk) = path.split_once('/').unwrap_or((path, ""));
             let decoded = |text| percent_decode_str(text).decode_utf8().ok().map(Into::into);
             (names, prefix) = ([machine, disk].map(decoded), "");
+            kind = MachineName::Any;
         }
         let is_odd = |text: &String| text.contains(char::is_control);
         if names.iter().chain([&snapshot]).flatten().any(is_odd) {
@@ -61,7 +80,7 @@ impl VmwareAddress {
         // This fails only for URLs without a host.
         endpoint.set_username("").map_err(|()| unusable())?;
         let user = Some(user).filter(|user| !user.is_empty());
-        Ok(Self { endpoint, user, machine, disk, snapshot })
+        Ok(Self { endpoint, user, machine: kind(machine), disk, snapshot })
     }
 }
 
@@ -82,7 +101,7 @@ mod tests {
     fn parts(address: &str) -> [String; 4] {
         let found = VmwareAddress::parse(address).unwrap();
         let snapshot = found.snapshot.unwrap_or_default();
-        [found.endpoint.to_string(), found.machine, found.disk, snapshot]
+        [found.endpoint.to_string(), found.machine.as_str().to_owned(), found.disk, snapshot]
     }
 
     #[test]

@@ -4,6 +4,7 @@ use fetch::error::invalid_error;
 use fetch::messages::plain_line;
 use stream::error::SourceError;
 
+use super::address::MachineName;
 use super::answer::ManagedObjectReference;
 use super::change_id::{BEGIN_ANEW, ChangeId};
 use super::inventory::{self, list_candidates};
@@ -65,11 +66,12 @@ pub(super) struct VirtualDisk {
 /// Finds the disk `wanted` of the machine `name`, in the states that `checkpoints` specifies.
 pub(super) async fn find_disk(
     session: &mut VsphereSession,
-    name: &str,
+    name: &MachineName,
     wanted: &str,
     checkpoints: &Checkpoints,
 ) -> Result<LocatedDisk, SourceError> {
     let machine = inventory::find_machine(session, name).await?;
+    let name = name.as_str();
     let properties = session.read_properties(&machine, &[DEVICES, "snapshot"]).await?;
     let tree = properties.get("snapshot");
     let snapshots = tree.map(list_snapshots).transpose()?.unwrap_or_default();

@@ -5,6 +5,7 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use stream::error::SourceError;
 
+use super::address::MachineName;
 use super::answer::{ManagedObjectReference, first_child};
 use super::soap::VsphereSession;
 use crate::xml::{XmlElement, escape_text};
@@ -60,18 +61,22 @@ impl MachineEntry {
     }
 }
 
-/// Finds a machine by its instance UUID or BIOS UUID, by its path in the inventory, by its name, or
-/// by the name of its object.
+/// Finds a machine.
 pub(super) async fn find_machine(
     session: &mut VsphereSession,
-    wanted: &str,
+    name: &MachineName,
 ) -> Result<ManagedObjectReference, SourceError> {
-    if is_uuid(wanted) {
+    let wanted = name.as_str();
+    let is_only_uuid = matches!(name, MachineName::Uuid(_));
+    if is_only_uuid || is_uuid(wanted) {
         for of_instance in [true, false] {
             if let Some(machine) = session.find_machine(wanted, of_instance).await? {
                 return Ok(machine);
             }
         }
+    }
+    if is_only_uuid {
+        return Err(invalid_error(format!("vSphere has no machine with uuid {wanted}")));
     }
     if wanted.contains('/') {
         let index = session.manager_reference("SearchIndex", "searchIndex")?;

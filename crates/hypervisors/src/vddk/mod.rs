@@ -43,7 +43,7 @@ use stream::error::{SourceError, SourceErrorKind};
 use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
 
-pub use self::address::VmwareAddress;
+pub use self::address::{MachineName, VmwareAddress};
 use self::body::{VddkBody, VddkReadState};
 use self::change_id::BEGIN_ANEW;
 use self::disk::{EarlierState, LocatedDisk};
@@ -109,7 +109,7 @@ impl VddkSource {
         }
         let network = verified_network(&options.access, network)?;
         let (found, changes) = network.block_on(locate_disk(options, &network))?;
-        let (file, machine) = (&found.disk.file, &options.machine);
+        let (file, machine) = (&found.disk.file, options.machine.as_str());
         let name = match &found.snapshot {
             Some(snapshot) => format!("{file} of {machine} in {}", snapshot.name),
             None => format!("{file} of {machine}"),

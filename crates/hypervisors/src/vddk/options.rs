@@ -5,7 +5,7 @@ use fetch::error::invalid_error;
 use stream::error::SourceError;
 use url::Url;
 
-use super::address::{VmwareAddress, form_error};
+use super::address::{MachineName, VmwareAddress, form_error};
 use super::nbdkit::{OBJECTS, VddkInstallation};
 use crate::checkpoints::Checkpoints;
 
@@ -14,8 +14,8 @@ use crate::checkpoints::Checkpoints;
 pub struct VddkOptions {
     /// URL of vCenter or ESXi; the API is at `/sdk` below it.
     pub endpoint: Url,
-    /// The machine: its instance UUID or BIOS UUID, its name or path, or its object.
-    pub machine: String,
+    /// The machine.
+    pub machine: MachineName,
     /// The disk: its file, such as `[datastore1] vm/disk.vmdk`, its label, or its number.
     pub disk: String,
     /// The snapshot to read, and the snapshot that the target already holds. Both are identified
@@ -117,7 +117,7 @@ impl VddkOptions {
 
     /// True if both the machine and its disk are named.
     pub fn names_disk(&self) -> bool {
-        !self.machine.is_empty() && !self.disk.is_empty()
+        !self.machine.as_str().is_empty() && !self.disk.is_empty()
     }
 }
 

@@ -94,7 +94,7 @@ async fn ask_server(
     session: &mut VsphereSession,
     options: &VddkOptions,
 ) -> Result<(VmwareSurvey, Option<LocatedDisk>), SourceError> {
-    if options.machine.is_empty() {
+    if options.machine.as_str().is_empty() {
         return Ok((VmwareSurvey::Machines(list_machines(session).await?), None));
     }
     let machine = find_machine(session, &options.machine).await?;
@@ -108,7 +108,7 @@ async fn ask_server(
         |disk, snapshot| LocatedDisk { machine: machine.clone(), snapshot, disk, since: None };
     let tried = match (disks.first(), &options.checkpoints.current) {
         (Some((_, disk)), Some(wanted)) => {
-            let snapshot = find_snapshot(&snapshots, wanted, &options.machine)?;
+            let snapshot = find_snapshot(&snapshots, wanted, options.machine.as_str())?;
             let disk = disk.at_snapshot(session, snapshot, wanted).await?;
             Some(located(disk, Some(snapshot.clone())))
         }

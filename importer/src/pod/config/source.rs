@@ -6,7 +6,7 @@ use fetch::http::parse_header;
 use fetch::pod::{CERT_DIR, PodNetwork};
 use fetch::scheme::SourceKind;
 use hypervisors::Checkpoints;
-use hypervisors::vddk::{VddkInstallation, VddkOptions, VddkSourceOptions};
+use hypervisors::vddk::{MachineName, VddkInstallation, VddkOptions, VddkSourceOptions};
 use oci::{LayerSelector, RegistryOptions};
 use program::env::{EnvReader, NamedStrings};
 use program::paths::PodPaths;
@@ -256,7 +256,7 @@ fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocat
     }
     Some(SourceLocation::Vddk(VddkOptions {
         endpoint: endpoint?,
-        machine: machine?,
+        machine: MachineName::Uuid(machine?),
         disk: disk?,
         checkpoints,
         access: VddkSourceOptions {
