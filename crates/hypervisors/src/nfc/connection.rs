@@ -105,7 +105,10 @@ impl NfcConnection {
         &mut self,
         limit: Duration,
     ) -> Result<Option<String>, AttemptError> {
-        self.request_block_status(0..self.file.capacity.min(CHUNK_BYTES), limit).await?;
+        if self.file.capacity < CHUNK_BYTES {
+            return Ok(None);
+        }
+        self.request_block_status(0..CHUNK_BYTES, limit).await?;
         Ok(match self.next_event(limit).await? {
             ReplyEvent::Refused { error, .. } => Some(error),
             _ => None,
@@ -264,7 +267,7 @@ impl NfcConnection {
     }
 }
 
-/// Cuts `range` of a disk with these used areas into runs: their lengths, and whether each is a hole.
+/// Cuts `range` of a disk with these used areas into runs: their lengths, and which are holes.
 fn runs_of(used: &[Range<u64>], range: &Range<u64>) -> Vec<(u32, bool)> {
     let first = used.partition_point(|area| area.end <= range.start);
     let areas = used[first..].iter().take_while(|area| area.start < range.end);
