@@ -19,7 +19,6 @@ use std::process::ExitCode;
 
 use datapath::disk;
 use https::metrics;
-use program::command_line;
 use program::env::NamedStrings;
 use program::exit::ExitReason;
 use program::job::{self, JobOutcome, POD_GRACE};
@@ -51,13 +50,6 @@ const PROGRAM: &str = "cdi-importer";
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
-    // CDI up to 1.66.0 makes pods for VMware disks only with an init container that brings VMware's
-    // library. If the importer's own image is named for it, there is nothing to bring.
-    if env.with_prefix(VARIABLES).is_empty() {
-        let what = "no variable IMPORTER_…: nothing to do as the init container of an import without VMware's library";
-        command_line::print_line(PROGRAM, what);
-        return ExitCode::SUCCESS;
-    }
     let confine = |_: &_| confine::enter_pod(env, confine::import_rules(env));
     start::start_pod(PROGRAM, &[], arguments, env, confine, |_, (), shutdown| {
         run_import(env, shutdown)
@@ -65,6 +57,14 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
 }
 
 async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
+    // CDI up to 1.66.0 makes pods for VMware disks only with an init container that brings VMware's
+    // library. If the importer's own image is named for it, there is nothing to bring.
+    if env.with_prefix(VARIABLES).is_empty() {
+        tracing::info!(
+            "no variable {VARIABLES}…: nothing to do as the init container of an import without VMware's library"
+        );
+        return ExitReason::Done;
+    }
     let registry = MetricsRegistry::default();
     metrics::serve_metrics(env, registry.clone(), shutdown.cancel_token()).await;
     sandbox::close_listening();

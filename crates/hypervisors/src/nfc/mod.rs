@@ -71,9 +71,9 @@ pub(crate) type UsedAreas = Arc<[Range<u64>]>;
 
 impl NfcSource {
     /// Opens the disk in the file `path` of the machine for which `desk` gives tickets. `told` is
-    /// its size according to vSphere, and `listing` asks vSphere for the used areas. If the disk can
-    /// be read in another way (`is_optional`), returns `None` after a few attempts to connect to
-    /// the port of the host.
+    /// its size according to vSphere, and `listing` asks vSphere for the used areas. If the disk
+    /// can be read in another way (`is_optional`), returns `None` after a few attempts to connect
+    /// to the port of the host.
     pub(crate) fn open(
         desk: Arc<TicketDesk>,
         path: &str,

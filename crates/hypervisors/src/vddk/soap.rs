@@ -88,8 +88,8 @@ impl VsphereSession {
         }
     }
 
-    /// Returns the header with the session's cookie, for requests to `url` if it belongs to the same
-    /// server.
+    /// Returns the header with the session's cookie, for requests to `url` if it belongs to the
+    /// same server.
     pub(crate) fn cookie_for(&self, url: &Url) -> Option<ExtraHeader> {
         let cookie = self.cookie.as_ref().filter(|_| url.origin() == self.url.origin())?;
         parse_header(&format!("Cookie: {cookie}"), true).ok().flatten()

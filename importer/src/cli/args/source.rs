@@ -83,9 +83,9 @@ pub struct SourceArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "oVirt and VMware")]
     pub vddk_library: Option<PathBuf>,
 
-    /// Read a VMware disk with VMware's library (`vddk`), from port 902 of its ESXi host (`nfc`), or
-    /// once over HTTPS (`lease`); `auto` takes the library if it is installed, otherwise `nfc`, and
-    /// `lease` if that port is closed
+    /// Read a VMware disk with VMware's library (`vddk`), from port 902 of its ESXi host (`nfc`),
+    /// or once over HTTPS (`lease`); `auto` takes the library if it is installed, otherwise `nfc`,
+    /// and `lease` if that port is closed
     #[arg(long, value_name = "HOW", value_parser = transport_parser(), help_heading = "oVirt and VMware")]
     pub transport: Option<VmwareTransport>,
 

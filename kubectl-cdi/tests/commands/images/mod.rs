@@ -108,9 +108,10 @@ impl CdiScene {
         scene
     }
 
-    /// Starts the stand-in for controllers.
+    /// Starts the stand-in for controllers, which have put the first images into effect.
     fn follow(mut self) -> Self {
         let (namespace, is_stopped) = (self.namespace.clone(), Arc::clone(&self.is_stopped));
+        follow_once(&namespace);
         self.thread = Some(thread::spawn(move || {
             while !is_stopped.load(Ordering::Relaxed) {
                 follow_once(&namespace);
