@@ -222,7 +222,8 @@ fn info_describes_an_image_and_why_it_would_be_refused() {
 #[test]
 #[ignore = "server: fish, zsh"]
 fn shells_complete_subcommands_options_and_values() {
-    let commands = "apply check compare completions convert help import info man pack restore unpack";
+    let commands =
+        "apply check compare completions convert help import info man pack restore unpack";
     let commands: Vec<_> = commands.split(' ').collect();
     let formats = ["qcow2", "raw", "vdi", "verbatim", "vhd", "vhdx", "vmdk"];
     for (words, expected) in [
