@@ -428,8 +428,20 @@ fn hosts_that_are_not_the_right_one_get_no_data_from_us() {
         // Without an option, failures that may pass would be retried for a minute.
         scene.assert_refused(&[], sentence);
     }
-    // Neither a host with the wrong thumbprint nor one that is too old was given a ticket.
-    assert_eq!(scene.host.secrets().len(), 2);
+    // The same without verification of vSphere, for a host of which it names no thumbprint.
+    scene.host.habits(|habits| {
+        *habits = usual.unwrap_or_else(|| habits.clone());
+        habits.thumbprint = Some(String::new());
+    });
+    let address = format!("vmware+{}/?vm={UUID}&disk={DISK}", scene.vsphere.url());
+    let program = Program::new(crate::BINARY)
+        .args(["import", &address, "--insecure", "--transport", "nfc"])
+        .args(scene.place.as_user("user", PASSWORD))
+        .arg(scene.place.target());
+    scene.place.assert_refused(program, SOURCE_FAILED, "vSphere does not name its certificate");
+    // Neither this one nor a host with the wrong thumbprint nor one that is too old was given a
+    // ticket.
+    assert_eq!(scene.host.secrets().len(), 3);
     assert_eq!(scene.host.served().1, 0);
 }
 
