@@ -36,7 +36,8 @@ pub enum Body {
     Chunked(Bytes),
     /// These bytes as a chunk, repeated without end, with this pause between the chunks.
     Endless(Bytes, Duration),
-    /// These bytes in one chunk. Then the connection closes, or stays open if this is true.
+    /// These bytes in one chunk, without the last chunk. If the flag is true, the connection stays
+    /// open; otherwise it closes.
     Partial(Bytes, bool),
     /// No response at all, not even a head. The connection stays open.
     Silence,

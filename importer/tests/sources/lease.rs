@@ -13,11 +13,8 @@ use testkit::vsphere::host::EsxiHost;
 use testkit::vsphere::tracked::{Checkpoint, DISK, Tracked, UUID, fault};
 use testkit::wait;
 
+use crate::nfc::{PASSWORD, pod_of};
 use crate::place::{MIB, Place, SOURCE_FAILED};
-use crate::pod::Pod;
-
-/// The password at vSphere, which no output may show.
-const PASSWORD: &str = "secret";
 
 /// Exit code of a process that ends because of SIGTERM (128 + 15).
 const TERMINATED: i32 = 143;
@@ -121,16 +118,7 @@ fn a_closed_port_of_the_host_leads_to_a_lease_in_pods_too() {
     let program = scene.import("auto").args(["--retries", "0"]);
     let words = scene.assert_imports(program, "vm-1", "auto");
     assert!(words.contains("the disk is exported over HTTPS instead"), "{words}");
-    let mut pod = Pod::new(&[
-        ("IMPORTER_SOURCE", "vddk"),
-        ("IMPORTER_ENDPOINT", &scene.vsphere.url()),
-        ("IMPORTER_UUID", UUID),
-        ("IMPORTER_BACKING_FILE", DISK),
-        ("IMPORTER_ACCESS_KEY_ID", "user"),
-        ("IMPORTER_SECRET_KEY", PASSWORD),
-        ("IMPORTER_IMAGE_SIZE", "8Mi"),
-        ("FILESYSTEM_OVERHEAD", "0"),
-    ]);
+    let mut pod = pod_of(&scene.vsphere);
     pod.set("IMPORTER_THUMBPRINT", scene.host.thumbprint());
     let finished = pod.run();
     assert_eq!(finished.code(), 0, "{:?} {}", pod.message(), finished.stderr);

@@ -17,7 +17,7 @@ use crate::place::{MIB, Place, SOURCE_FAILED, USAGE};
 use crate::pod::Pod;
 
 /// The password at vSphere, which no output may show.
-const PASSWORD: &str = "secret";
+pub(crate) const PASSWORD: &str = "secret";
 
 /// A change of a host.
 type HabitChange<'a> = &'a dyn Fn(&mut HostHabits);
@@ -103,6 +103,20 @@ impl Scene {
         assert_eq!(self.host.mistakes(), Vec::<String>::new());
         assert!(!words.contains(PASSWORD) && !words.contains("secret-of-ticket"), "{words}");
     }
+}
+
+/// A pod that imports the disk of a vSphere.
+pub(crate) fn pod_of(vsphere: &Tracked) -> Pod {
+    Pod::new(&[
+        ("IMPORTER_SOURCE", "vddk"),
+        ("IMPORTER_ENDPOINT", &vsphere.url()),
+        ("IMPORTER_UUID", UUID),
+        ("IMPORTER_BACKING_FILE", DISK),
+        ("IMPORTER_ACCESS_KEY_ID", "user"),
+        ("IMPORTER_SECRET_KEY", PASSWORD),
+        ("IMPORTER_IMAGE_SIZE", "8Mi"),
+        ("FILESYSTEM_OVERHEAD", "0"),
+    ])
 }
 
 /// A disk of 8 MiB, most of which are holes.
@@ -313,16 +327,7 @@ fn a_stopped_machine_of_a_host_without_vcenter_is_imported() {
 fn a_pod_without_vmwares_library_takes_a_disk_and_its_changes_from_the_host() {
     let content = content();
     let scene = Scene::new(&content);
-    let mut pod = Pod::new(&[
-        ("IMPORTER_SOURCE", "vddk"),
-        ("IMPORTER_ENDPOINT", &scene.vsphere.url()),
-        ("IMPORTER_UUID", UUID),
-        ("IMPORTER_BACKING_FILE", DISK),
-        ("IMPORTER_ACCESS_KEY_ID", "user"),
-        ("IMPORTER_SECRET_KEY", PASSWORD),
-        ("IMPORTER_IMAGE_SIZE", "8Mi"),
-        ("FILESYSTEM_OVERHEAD", "0"),
-    ]);
+    let mut pod = pod_of(&scene.vsphere);
     let certificates = pod.path("certs");
     std::fs::create_dir(&certificates).or_fail("a folder");
     std::fs::write(certificates.join("ca.crt"), scene.authority.pem()).or_fail("an authority");

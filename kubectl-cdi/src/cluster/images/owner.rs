@@ -17,8 +17,8 @@ pub(super) enum OperatorOwner {
     HelmRelease(String),
     /// A Subscription of OLM, whose variables replace the operator's, also after upgrades.
     Subscription(Box<Value>),
-    /// A program that undoes changes at once, or that must not be changed for CDI alone.
-    /// Its lines are the YAML before the images.
+    /// A program that undoes changes at once, or that must not be changed for CDI alone. `lines` is
+    /// the YAML that the user has to add there; the images follow it.
     Reconciler { place: String, lines: &'static str },
 }
 
