@@ -39,7 +39,7 @@ pub(crate) use self::steps::try_steps;
 pub use self::ticket::TicketDesk;
 pub(crate) use self::ticket::library_version;
 use crate::blocks::{BlockServer, BlockSource};
-use crate::vddk::resized_error;
+use crate::vddk::answer::resized_error;
 
 /// Limit of the bytes that are requested ahead: 16 reads. A host has 48 MB of buffers for all its
 /// clients.

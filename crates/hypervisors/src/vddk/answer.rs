@@ -140,6 +140,14 @@ pub fn first_child(element: XmlElement) -> Option<XmlElement> {
     element.children.into_iter().next()
 }
 
+/// Creates the error for a disk of `told` bytes that is `found` bytes long, which `reader` says.
+pub(crate) fn resized_error(told: u64, found: u64, reader: &str) -> SourceError {
+    let message = format!(
+        "the disk has {told} bytes according to vSphere and {found} according to {reader}: it was resized; import it again from the start"
+    );
+    SourceError::new(SourceErrorKind::Changed, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -26,9 +26,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use super::answer::{ManagedObjectReference, VsphereCallError, VsphereFault, first_child};
+use super::answer::{
+    ManagedObjectReference, VsphereCallError, VsphereFault, first_child, resized_error,
+};
 use super::disk::{DEVICES, LocatedDisk};
-use super::resized_error;
 use super::soap::{LOGOUT_LIMIT, VsphereSession};
 use crate::blocks::RangedDisk;
 use crate::nfc::ticket::{named_thumbprint, unusable_error};

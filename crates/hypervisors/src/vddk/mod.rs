@@ -44,6 +44,7 @@ use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
 
 pub use self::address::{MachineName, VmwareAddress};
+use self::answer::resized_error;
 use self::body::{VddkBody, VddkReadState};
 use self::change_id::BEGIN_ANEW;
 use self::disk::{EarlierState, LocatedDisk};
@@ -336,14 +337,6 @@ fn on_exported(
         (exported == told).then_some(changes)
     };
     agreed.ok_or_else(|| resized_error(told, exported, "the VDDK library"))
-}
-
-/// Creates the error for a disk of `told` bytes that is `found` bytes long, which `reader` says.
-pub(crate) fn resized_error(told: u64, found: u64, reader: &str) -> SourceError {
-    let message = format!(
-        "the disk has {told} bytes according to vSphere and {found} according to {reader}: it was resized; import it again from the start"
-    );
-    SourceError::new(SourceErrorKind::Changed, message)
 }
 
 /// Returns `network` with the TLS settings for the server.
