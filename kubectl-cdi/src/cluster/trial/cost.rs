@@ -117,8 +117,9 @@ impl ObservedImport {
             let message = text_at(state, "/message").unwrap_or_default();
             self.needs_scratch = message.contains(NEEDS_SCRATCH);
             if state["exitCode"].as_i64().is_some_and(|code| code != 0) {
-                self.cost.killed_for_memory |= state["reason"] == "OOMKilled";
-                self.last_words = Some(FailedAttempt::from_end(state).to_string());
+                let failure = FailedAttempt::from_end(state);
+                self.cost.killed_for_memory |= failure.is_out_of_memory();
+                self.last_words = Some(failure.to_string());
             }
         }
         self.pod = pod;
