@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
-use publisher::{ImageSigner, ListDemand, is_url, read_key_file, read_keyring_file};
+use publisher::{ListDemand, is_url, read_key_file, read_keyring_file};
 use stream::digest::Checksum;
 use stream::options::ChosenFormat;
 use url::Url;
@@ -17,6 +17,7 @@ use super::download::{DOWNLOAD_EXAMPLES, DownloadArgs};
 use super::images::{IMAGES_EXAMPLES, ImagesArgs};
 use crate::cluster::{ClusterOptions, VolumeTarget, parse_endpoint};
 use crate::error::PluginError;
+use crate::evidence::PublisherDemand;
 use crate::keyless::{ExpectedIdentity, KeylessSigner};
 use crate::remote::REGISTRY;
 
@@ -187,7 +188,7 @@ pub(super) struct ClusterImportArgs {
     pub(super) cert_configmap: Option<String>,
 
     /// Checksum of the image: `ALGORITHM:HEX`
-    #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
+    #[arg(long, value_name = "ALG:HEX", conflicts_with = "no_create", help_heading = "Source")]
     pub(super) checksum: Option<Checksum>,
 
     #[command(flatten)]
@@ -216,7 +217,7 @@ pub(super) struct ClusterImportArgs {
 #[derive(Debug, Args)]
 pub(super) struct ClusterEvidenceArgs {
     /// Take the checksum from this list (SHA256SUMS, CHECKSUM), which this machine reads
-    #[arg(long, value_name = "URL|FILE", conflicts_with = "checksum", value_hint = ValueHint::AnyPath, help_heading = "Source")]
+    #[arg(long, value_name = "URL|FILE", conflicts_with_all = ["checksum", "no_create"], value_hint = ValueHint::AnyPath, help_heading = "Source")]
     pub(super) verify_sums: Option<String>,
 
     /// Fail unless a key of this file (OpenPGP) has signed the list
@@ -228,16 +229,16 @@ pub(super) struct ClusterEvidenceArgs {
     pub(super) signature: Option<String>,
 
     /// Import a container image by its digest, if this public key (PEM) has signed it with cosign
-    #[arg(long, value_name = "FILE", conflicts_with = "verify_sums", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["verify_sums", "no_create"], value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub(super) verify_key: Option<PathBuf>,
 
     /// Import a container image by its digest, if this identity (e-mail address or URL of a
     /// workflow) has signed it with cosign and without a key
-    #[arg(long, value_name = "IDENTITY", group = "identity", requires_all = ["certificate_oidc_issuer", "trusted_root"], conflicts_with_all = ["verify_key", "verify_sums"], value_hint = ValueHint::Other, help_heading = "Source")]
+    #[arg(long, value_name = "IDENTITY", group = "identity", requires_all = ["certificate_oidc_issuer", "trusted_root"], conflicts_with_all = ["verify_key", "verify_sums", "no_create"], value_hint = ValueHint::Other, help_heading = "Source")]
     certificate_identity: Option<String>,
 
     /// The same, with a regular expression that matches whole identities
-    #[arg(long, value_name = "REGEX", group = "identity", requires_all = ["certificate_oidc_issuer", "trusted_root"], conflicts_with_all = ["verify_key", "verify_sums"], value_parser = ExpectedIdentity::parse_pattern, value_hint = ValueHint::Other, help_heading = "Source")]
+    #[arg(long, value_name = "REGEX", group = "identity", requires_all = ["certificate_oidc_issuer", "trusted_root"], conflicts_with_all = ["verify_key", "verify_sums", "no_create"], value_parser = ExpectedIdentity::parse_pattern, value_hint = ValueHint::Other, help_heading = "Source")]
     certificate_identity_regexp: Option<ExpectedIdentity>,
 
     /// URL of the OpenID Connect provider that has authenticated the identity
@@ -250,11 +251,8 @@ pub(super) struct ClusterEvidenceArgs {
 }
 
 impl ClusterEvidenceArgs {
-    /// Reads who must have signed the container image at `url`. `None` if nobody has to.
-    pub(super) fn read_signer(
-        &self,
-        url: &str,
-    ) -> Result<Option<Box<dyn ImageSigner>>, PluginError> {
+    /// Reads who must have signed the container image at `url`, or the list with its checksum.
+    pub(super) fn publisher_demand(&self, url: &str) -> Result<PublisherDemand, PluginError> {
         let exact = self.certificate_identity.clone().map(ExpectedIdentity::Exact);
         let identity = exact.or(self.certificate_identity_regexp.clone());
         if (self.verify_key.is_some() || identity.is_some()) && !url.starts_with(REGISTRY) {
@@ -262,26 +260,22 @@ impl ClusterEvidenceArgs {
             return Err(PluginError::usage(format!("{options} are only for {REGISTRY}")));
         }
         if let Some(path) = &self.verify_key {
-            return Ok(Some(Box::new(read_key_file(path)?)));
+            return Ok(PublisherDemand::Signature(Box::new(read_key_file(path)?)));
         }
         // The three options require each other.
-        let (Some(identity), Some(issuer), Some(trusted_root)) =
+        if let (Some(identity), Some(issuer), Some(trusted_root)) =
             (identity, self.certificate_oidc_issuer.clone(), &self.trusted_root)
-        else {
-            return Ok(None);
-        };
-        Ok(Some(Box::new(KeylessSigner::new(identity, issuer, trusted_root)?)))
-    }
-
-    /// Returns where the list with the checksum of `url` is, and who must have signed it. `None`
-    /// if no list is given.
-    pub(super) fn list_demand(&self, url: &str) -> Result<Option<ListDemand>, PluginError> {
-        let Some(place) = self.verify_sums.clone() else { return Ok(None) };
+        {
+            let signer = KeylessSigner::new(identity, issuer, trusted_root)?;
+            return Ok(PublisherDemand::Signature(Box::new(signer)));
+        }
+        let Some(place) = self.verify_sums.clone() else { return Ok(PublisherDemand::None) };
         if !is_url(url) {
             return Err(PluginError::usage("--verify-sums is only for http:// and https://"));
         }
         let keyring = self.keyring.as_deref().map(read_keyring_file).transpose()?;
-        Ok(Some(ListDemand { place, keyring, signature: self.signature.clone() }))
+        let signature = self.signature.clone();
+        Ok(PublisherDemand::List(ListDemand { place, keyring, signature }))
     }
 }
 

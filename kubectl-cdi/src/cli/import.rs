@@ -11,7 +11,7 @@ use super::view::{VolumeJobEvent, VolumeJobView};
 use super::{cluster_words, under_signals};
 use crate::cluster::{Cluster, ClusterImport, ContentSource, WantedVolume};
 use crate::error::PluginError;
-use crate::{evidence, remote};
+use crate::evidence::ImportDemand;
 
 pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginError> {
     let view = VolumeJobView::default();
@@ -53,33 +53,23 @@ async fn import_volume(
 
 /// Creates the volume, or finds it with `--no-create`, and returns its cluster. Only prints the
 /// volume in a dry run, and returns `None`.
-///
-/// The source and the size are checked first. Without `--size`, the remote image is inspected to
-/// find the size of its disk.
 async fn create_volume(
     arguments: &ClusterImportArgs,
     view: &VolumeJobView,
 ) -> Result<Option<Cluster>, PluginError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
-    let source = prepare_source(arguments, view).await?;
+    let demand = import_demand(arguments)?;
     if volume.no_create {
         let cluster = Cluster::connect(&arguments.cluster).await?;
         cluster.find_existing(target).await?;
         return Ok(Some(cluster));
     }
+    let (source, size) = demand.prepare(&view.watch).await?;
     let planner = VolumePlanner::connect(volume, &arguments.cluster).await?;
-    let size_bytes = match volume.size {
-        Some(size) => size,
-        None => {
-            view.watch.set_wait_reason("finding out the disk size");
-            let disk_bytes = remote::disk_bytes(&source, arguments.format).await?;
-            planner.request_bytes(target, disk_bytes).await
-        }
-    };
     let wanted = WantedVolume {
         target: target.clone(),
         source: ContentSource::Import(source),
-        size_bytes,
+        size_bytes: planner.request_bytes(target, size).await,
         archive: false,
         options: volume.options.clone(),
     };
@@ -90,31 +80,16 @@ async fn create_volume(
     Ok(Some(cluster.clone()))
 }
 
-/// Describes the source in CDI's terms. If the command line names its publisher, verifies that and
-/// pins the digest or the checksum.
-async fn prepare_source(
-    arguments: &ClusterImportArgs,
-    view: &VolumeJobView,
-) -> Result<ClusterImport, PluginError> {
-    let (url, evidence) = (&arguments.url, &arguments.evidence);
-    let mut source = ClusterImport {
+/// Describes the source in CDI's terms, and who must have published it.
+fn import_demand(arguments: &ClusterImportArgs) -> Result<ImportDemand, PluginError> {
+    let source = ClusterImport {
         secret: arguments.secret.clone(),
         cert_config_map: arguments.cert_configmap.clone(),
         checksum: arguments.checksum.as_ref().map(Checksum::to_string),
         format: arguments.format.map(|format| format!("{FORMAT_HEADER}: {}", format.name())),
-        ..ClusterImport::new(url, arguments.endpoint.as_ref())?
+        ..ClusterImport::new(&arguments.url, arguments.endpoint.as_ref())?
     };
-    if let Some(signer) = evidence.read_signer(url)? {
-        view.watch.set_wait_reason("verifying the image's signature");
-        let url = url.clone();
-        let pinning = move |network| Ok(oci::pin_signed_image(&url, &network, &*signer)?);
-        source.url = evidence::verify(pinning).await?;
-    } else if let Some(list) = evidence.list_demand(url)? {
-        view.watch.set_wait_reason("verifying the list of checksums");
-        let url = url.clone();
-        let finding = move |network| evidence::find_checksum(&url, &list, network);
-        source.checksum = Some(evidence::verify(finding).await?.to_string());
-    }
     source.check_fields()?;
-    Ok(source)
+    let publisher = arguments.evidence.publisher_demand(&arguments.url)?;
+    Ok(ImportDemand { source, publisher, size: arguments.volume.size, format: arguments.format })
 }

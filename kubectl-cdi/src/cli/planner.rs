@@ -2,7 +2,7 @@
 
 use super::args::{DryRun, ManifestFormat, VolumeArgs};
 use super::print_text;
-use crate::cluster::size::{FileSystem, request_bytes};
+use crate::cluster::size::{FileSystem, VolumeSize, request_bytes};
 use crate::cluster::volume::{build_manifest, to_yaml};
 use crate::cluster::{
     CdiConfig, Cluster, ClusterOptions, VolumeMode, VolumeTarget, WantedVolume, check_namespace,
@@ -41,8 +41,12 @@ impl<'a> VolumePlanner<'a> {
         self.server.as_ref().filter(|_| self.volume.dry_run.is_none())
     }
 
-    /// Returns the size to request for a disk of `disk_bytes`.
-    pub(super) async fn request_bytes(&self, target: &VolumeTarget, disk_bytes: u64) -> u64 {
+    /// Returns the size to request.
+    pub(super) async fn request_bytes(&self, target: &VolumeTarget, size: VolumeSize) -> u64 {
+        let disk_bytes = match size {
+            VolumeSize::Given(bytes) => return bytes,
+            VolumeSize::ForDisk(disk_bytes) => disk_bytes,
+        };
         let mode = self.volume.options.volume_mode.unwrap_or_default();
         let file_system = match mode {
             VolumeMode::Filesystem => self.file_system().await,

@@ -16,7 +16,7 @@ use super::args::{EncodingOption, UploadArgs};
 use super::planner::VolumePlanner;
 use super::view::{VolumeJobEvent, VolumeJobView};
 use super::{shell_word, under_signals};
-use crate::cluster::size::check_fits;
+use crate::cluster::size::{VolumeSize, check_fits};
 use crate::cluster::{
     CdiConfig, Cluster, ContentSource, ObjectUid, VolumeTarget, WaitGoal, WaitReason, WantedVolume,
 };
@@ -133,26 +133,26 @@ impl ImageUpload<'_> {
     /// requires.
     async fn planned_volume(&self) -> Result<WantedVolume, PluginError> {
         let UploadArgs { target, volume, archive, .. } = self.arguments;
-        let size_bytes = match (volume.size, self.image.disk_bytes()) {
+        let size = match (volume.size, self.image.disk_bytes()) {
             (Some(size), Some(disk)) if size < disk => {
                 return Err(PluginError::usage(format!(
                     "the disk in {} has {disk} bytes, more than --size {size}",
                     self.arguments.image.display()
                 )));
             }
-            (Some(size), _) => size,
+            (Some(size), _) => VolumeSize::Given(size),
             (None, None) if *archive => {
                 return Err(PluginError::usage(
                     "cannot tell the size of an archive's content: give --size",
                 ));
             }
-            (None, Some(disk)) => self.planner.request_bytes(target, disk).await,
-            (None, None) => self.planner.request_bytes(target, self.measure_disk().await?).await,
+            (None, Some(disk)) => VolumeSize::ForDisk(disk),
+            (None, None) => VolumeSize::ForDisk(self.measure_disk().await?),
         };
         Ok(WantedVolume {
             target: target.clone(),
             source: ContentSource::Upload,
-            size_bytes,
+            size_bytes: self.planner.request_bytes(target, size).await,
             archive: *archive,
             options: volume.options.clone(),
         })

@@ -16,6 +16,15 @@ const XFS_MIN_BYTES: u64 = 300 * MIB;
 /// CDI's overhead for file systems, used if its configuration contains no other value.
 const DEFAULT_OVERHEAD: f64 = 0.06;
 
+/// The size of a new volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeSize {
+    /// As the user says, in bytes.
+    Given(u64),
+    /// Enough for a disk of so many bytes.
+    ForDisk(u64),
+}
+
 /// The properties of the file systems of a storage class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FileSystem {

@@ -45,6 +45,7 @@ fn mistakes_about_sources_are_explained() {
             "import https://h/d dv/x {identity} {trust} --size 1Gi {nowhere}",
             "import http://{http}/raw pvc/there --size 1Gi {here}",
             "import http://{http}/raw dv/never-was --no-create {here}",
+            "import http://{http}/raw dv/never-was --no-create --verify-sums {files}/raw {here}",
             "import http://{http}/raw pvc/never-was --no-create {here}",
             "import http://{http}/raw dv/x --size 1Gi --kubeconfig {stranger}",
             "images try http://{http}/raw {here}",
