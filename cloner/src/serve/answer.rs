@@ -1,4 +1,4 @@
-//! The responses: checkpoints, and the disk from an offset to its end.
+//! The responses: checksums, and the disk from an offset to its end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use codec::encode::outgoing::{EncodedStream, IncompleteStreamError};
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use hyper::body::{Body, Frame};
-use program::cdi::{DISK_BYTES_HEADER, SERVED_CHECKPOINTS, SERVED_DISK};
+use program::cdi::{DISK_BYTES_HEADER, SERVED_DISK, SERVED_PREFIXES};
 use program::threads;
 use stream::prefix_crc::PrefixCrc;
 use tokio::sync::mpsc;
@@ -17,7 +17,7 @@ use super::ServedVolume;
 use crate::clone::{encoder_threads, zstd_for_network};
 use crate::source::{Tally, VolumeReadError};
 
-/// Number of checkpoints that wait for the connection.
+/// Number of checksums that wait for the connection.
 const WAITING_LINES: usize = 16;
 
 /// The body of a response. Each part that the connection takes counts as activity of the client.
@@ -48,7 +48,7 @@ pub(super) fn answer_request<B>(
     let text = |status, text: String| respond(status, VolumeContent::Text(Some(text.into())));
     let path = request.uri().path();
     let offset_after = |prefix| path.strip_prefix(prefix).and_then(|text| text.parse().ok());
-    let (offset, is_disk) = match (offset_after(SERVED_DISK), offset_after(SERVED_CHECKPOINTS)) {
+    let (offset, is_disk) = match (offset_after(SERVED_DISK), offset_after(SERVED_PREFIXES)) {
         (Some(offset), _) => (offset, true),
         (None, Some(offset)) => (offset, false),
         (None, None) => return text(StatusCode::NOT_FOUND, "nothing is served here\n".to_owned()),
@@ -64,8 +64,7 @@ pub(super) fn answer_request<B>(
     if let Some(failure) = volume.failure.lock().clone() {
         return text(StatusCode::INTERNAL_SERVER_ERROR, failure);
     }
-    let content =
-        if is_disk { disk_content(volume, offset) } else { checkpoint_lines(volume, offset) };
+    let content = if is_disk { disk_content(volume, offset) } else { prefix_lines(volume, offset) };
     match content {
         Ok(content) => respond(StatusCode::OK, content),
         Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, error),
@@ -78,12 +77,12 @@ fn disk_content(volume: &Arc<ServedVolume>, offset: u64) -> Result<VolumeContent
     let read = Arc::clone(volume);
     let stream = EncodedStream::start(
         move |outlet| {
-            let ServedVolume { disk, checkpoints, .. } = &*read;
-            let mut crc = checkpoints.read_until(disk, offset, |_| true)?;
+            let ServedVolume { disk, prefixes, .. } = &*read;
+            let mut crc = prefixes.read_until(disk, offset, |_| true)?;
             disk.read_from(offset, outlet, |part| {
-                crc.add_part(part.clone(), |checkpoint| checkpoints.add_regular(checkpoint));
+                crc.add_part(part.clone(), |prefix| prefixes.add_regular(prefix));
             })?;
-            checkpoints.add_last(crc.checksum());
+            prefixes.add_last(crc.checksum());
             Ok(())
         },
         zstd_for_network(),
@@ -94,13 +93,13 @@ fn disk_content(volume: &Arc<ServedVolume>, offset: u64) -> Result<VolumeContent
     Ok(VolumeContent::Disk(Box::new(stream), tally))
 }
 
-/// Starts to list the checkpoints up to `end`.
-fn checkpoint_lines(volume: &Arc<ServedVolume>, end: u64) -> Result<VolumeContent, String> {
+/// Starts to list the checksums up to `end`.
+fn prefix_lines(volume: &Arc<ServedVolume>, end: u64) -> Result<VolumeContent, String> {
     let (lines, waiting) = mpsc::channel(WAITING_LINES);
     let volume = Arc::clone(volume);
     threads::start_thread(move || {
-        let passed = |checkpoint| lines.blocking_send(Ok(checkpoint)).is_ok();
-        if let Err(error) = volume.checkpoints.read_until(&volume.disk, end, passed) {
+        let passed = |prefix| lines.blocking_send(Ok(prefix)).is_ok();
+        if let Err(error) = volume.prefixes.read_until(&volume.disk, end, passed) {
             // The send fails only if the connection was closed.
             lines.blocking_send(Err(error)).ok();
         }
@@ -131,11 +130,11 @@ impl Body for ServedBody {
         let part = match &mut self.content {
             VolumeContent::Text(text) => text.take().map(Ok),
             VolumeContent::Lines(lines) => match ready!(lines.poll_recv(context)) {
-                Some(Ok(checkpoint)) => {
-                    if checkpoint.end_offset() == self.volume.disk.size() {
+                Some(Ok(prefix)) => {
+                    if prefix.end_offset() == self.volume.disk.size() {
                         self.volume.activity.note_complete();
                     }
-                    Some(Ok(format!("{checkpoint}\n").into()))
+                    Some(Ok(format!("{prefix}\n").into()))
                 }
                 Some(Err(error)) => Some(Err(self.fail(Some(&error)))),
                 None => None,

@@ -2,15 +2,15 @@
 //! port-forward.
 //!
 //! ```text
-//!  disk ─► checkpoints ─► answer ─► port-forward ─► kubectl cdi download
-//!            CRC of each prefix     zstd frames without zeros, or checkpoints
+//!  disk ─► checksums ─► answer ─► port-forward ─► kubectl cdi download
+//!            CRC of each prefix     zstd frames without zeros, or checksums
 //! ```
 //!
 //! There is no TLS and no token: only processes of this pod reach its loopback, and the API server
 //! decides who may forward a port to it.
 
 mod answer;
-mod checkpoints;
+mod prefixes;
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use self::checkpoints::CheckpointTable;
+use self::prefixes::PrefixTable;
 use crate::source::{DeviceSource, VolumeReadError};
 
 /// Maximum number of simultaneous connections. The client uses one; connections that it has lost
@@ -52,7 +52,7 @@ pub(crate) enum ServeError {
 /// A disk that is served, and what is known about it.
 struct ServedVolume {
     disk: DeviceSource,
-    checkpoints: CheckpointTable,
+    prefixes: PrefixTable,
     activity: Activity,
     /// The message about a part of the disk that cannot be read.
     failure: Mutex<Option<String>>,
@@ -63,7 +63,7 @@ struct Activity(Mutex<ActivityState>);
 
 struct ActivityState {
     last: Instant,
-    /// True once a client has received the checkpoint of the whole disk.
+    /// True once a client has received the checksum of the whole disk.
     is_complete: bool,
 }
 
@@ -102,7 +102,7 @@ pub(crate) async fn serve_volume(path: &Path, port: u16, idle: Duration) -> Resu
     tracing::info!("serving {} with {} bytes on {address}", path.display(), disk.size());
     let volume = Arc::new(ServedVolume {
         disk,
-        checkpoints: CheckpointTable::default(),
+        prefixes: PrefixTable::default(),
         activity: Activity(Mutex::new(ActivityState { last: Instant::now(), is_complete: false })),
         failure: Mutex::new(None),
     });

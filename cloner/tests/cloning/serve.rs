@@ -62,7 +62,7 @@ fn read(path: &Path) -> Vec<u8> {
 
 #[test]
 #[ignore = "slow: waits 12 s"]
-fn the_disk_is_served_from_any_offset_and_its_checkpoints_prove_it() {
+fn the_disk_is_served_from_any_offset_and_its_checksums_prove_it() {
     const MIB: usize = 1 << 20;
     let content = disk::sparse_content(3, 130 << 20, 4);
     let served = Served::start(&content, "30s");
@@ -78,10 +78,10 @@ fn the_disk_is_served_from_any_offset_and_its_checkpoints_prove_it() {
         let end = |line: &str| line.split_once(':').or_fail(line).0.parse::<usize>().or_fail(line);
         (lines.lines().map(end).collect::<Vec<_>>(), lines)
     };
-    assert_eq!(ends("/checkpoints/0").0, [0]);
-    assert_eq!(ends("/checkpoints/7").0, [7]);
-    assert_eq!(ends(&format!("/checkpoints/{}", 64 * MIB)).0, [64 * MIB]);
-    let whole = format!("/checkpoints/{}", content.len());
+    assert_eq!(ends("/prefixes/0").0, [0]);
+    assert_eq!(ends("/prefixes/7").0, [7]);
+    assert_eq!(ends(&format!("/prefixes/{}", 64 * MIB)).0, [64 * MIB]);
+    let whole = format!("/prefixes/{}", content.len());
     let (all, lines) = ends(&whole);
     assert_eq!(all, [64 * MIB, 128 * MIB, content.len()]);
     // Another process that only reads the disk finds the same checksums.
@@ -100,7 +100,7 @@ fn invalid_requests_are_refused() {
         ("/disk/../etc/passwd", "404"),
         ("/disk/99999999999999999999999", "404"),
         ("/disk/5", "416"),
-        ("/checkpoints/5", "416"),
+        ("/prefixes/5", "416"),
     ] {
         assert_eq!(served.get(path, &["--path-as-is"]).0, status, "{path}");
     }

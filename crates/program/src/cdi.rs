@@ -83,7 +83,7 @@ pub const SERVED_DISK: &str = "/disk/";
 /// Ours, not CDI's: path prefix of a `cdi-cloner serve` pod, followed by an offset. The response
 /// lists checksums of the disk before that offset, one per line
 /// (`stream::prefix_crc::PrefixCrc`), the last one at the offset.
-pub const SERVED_CHECKPOINTS: &str = "/checkpoints/";
+pub const SERVED_PREFIXES: &str = "/prefixes/";
 
 /// Ours, not CDI's: response header of a `cdi-cloner serve` pod with the size of the disk in bytes.
 pub const DISK_BYTES_HEADER: &str = "x-cdi-disk-bytes";

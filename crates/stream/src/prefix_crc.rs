@@ -19,9 +19,9 @@ const CRC: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 /// The difference between the state of [`CRC`] and its result (CRC-64/NVME, "xorout").
 const FINAL_MASK: u64 = u64::MAX;
 
-/// Distance between two checkpoints. A disk of 10 TiB has 160,000, which take 2.5 MB. After an
+/// Distance between the ends of two prefixes. A disk of 10 TiB has 160,000, which take 2.5 MB. After an
 /// interruption, at most this part of the disk is read again.
-pub const CHECKPOINT_BYTES: u64 = 64 << 20;
+pub const PREFIX_STEP_BYTES: u64 = 64 << 20;
 
 /// The CRC-64/NVME of a disk up to an offset, from its first byte or from the end of what is held
 /// back ([`marks`](crate::marks)).
@@ -92,9 +92,9 @@ impl RunningCrc {
         Self { crc: Digest::new(CRC), position }
     }
 
-    /// Continues after the bytes that `checkpoint` covers.
-    pub fn resume_at(checkpoint: PrefixCrc) -> Self {
-        let PrefixCrc { end, crc } = checkpoint;
+    /// Continues after the bytes that `prefix` covers.
+    pub fn resume_at(prefix: PrefixCrc) -> Self {
+        let PrefixCrc { end, crc } = prefix;
         Self { crc: Digest::new_with_init_state(CRC, crc ^ FINAL_MASK), position: end }
     }
 
@@ -108,26 +108,26 @@ impl RunningCrc {
         PrefixCrc { end: self.position, crc: self.crc.finalize() }
     }
 
-    /// Adds the next part of the disk. Calls `passed` at each multiple of [`CHECKPOINT_BYTES`].
+    /// Adds the next part of the disk. Calls `passed` at each multiple of [`PREFIX_STEP_BYTES`].
     pub fn add_part(&mut self, part: LocalExtent, mut passed: impl FnMut(PrefixCrc)) {
         let mut rest = part;
         while rest.byte_count() > 0 {
             let now;
-            let left = CHECKPOINT_BYTES - self.position % CHECKPOINT_BYTES;
+            let left = PREFIX_STEP_BYTES - self.position % PREFIX_STEP_BYTES;
             (now, rest) = split_extent(rest, left);
             self.position += now.byte_count();
             match now {
                 LocalExtent::Data(bytes) => self.crc.update(&bytes),
                 LocalExtent::Hole(bytes) => add_zeros(&mut self.crc, bytes),
             }
-            if self.position.is_multiple_of(CHECKPOINT_BYTES) {
+            if self.position.is_multiple_of(PREFIX_STEP_BYTES) {
                 passed(self.checksum());
             }
         }
     }
 
     /// Reads `disk` from the current position to `end`, and calls `passed` at each multiple of
-    /// [`CHECKPOINT_BYTES`]. Stops early, without an error, if `passed` returns false. Fails if
+    /// [`PREFIX_STEP_BYTES`]. Stops early, without an error, if `passed` returns false. Fails if
     /// the disk ends before `end`.
     pub fn read_until(
         &mut self,
@@ -137,7 +137,7 @@ impl RunningCrc {
     ) -> io::Result<()> {
         self.read_parts(disk, end, |crc, part| {
             let mut is_wanted = true;
-            crc.add_part(part, |checkpoint| is_wanted &= passed(checkpoint));
+            crc.add_part(part, |prefix| is_wanted &= passed(prefix));
             is_wanted
         })
     }
@@ -243,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn a_checkpoint_is_the_same_however_the_disk_is_read(
+        fn a_checksum_is_the_same_however_the_disk_is_read(
             parts in prop::collection::vec((any::<bool>(), 0_u64..3_000_000), 0..60),
             cut in any::<prop::sample::Index>(),
         ) {
@@ -260,14 +260,14 @@ mod tests {
                 resumed.add_part(LocalExtent::Data(zeros), |passed| other.push(passed));
             }
             prop_assert_eq!(whole.checksum(), resumed.checksum());
-            prop_assert_eq!(ends.len() as u64, whole.position() / CHECKPOINT_BYTES);
+            prop_assert_eq!(ends.len() as u64, whole.position() / PREFIX_STEP_BYTES);
             prop_assert_eq!(ends, other);
         }
 
         #[test]
         fn any_text_is_parsed_or_refused(text in ".{0,40}") {
-            if let Ok(checkpoint) = text.parse::<PrefixCrc>() {
-                prop_assert_eq!(checkpoint.to_string().parse(), Ok(checkpoint));
+            if let Ok(prefix) = text.parse::<PrefixCrc>() {
+                prop_assert_eq!(prefix.to_string().parse(), Ok(prefix));
             }
         }
     }
@@ -275,9 +275,9 @@ mod tests {
     #[test]
     fn a_disk_is_read_up_to_an_offset() {
         let file = tempfile::tempfile().unwrap();
-        let size = 2 * CHECKPOINT_BYTES + 777;
+        let size = 2 * PREFIX_STEP_BYTES + 777;
         file.set_len(size).unwrap();
-        file.write_all_at(b"data", CHECKPOINT_BYTES + 5).unwrap();
+        file.write_all_at(b"data", PREFIX_STEP_BYTES + 5).unwrap();
         let disk = LocalFile::new(file).unwrap();
         let read = |from: RunningCrc, end| {
             let (mut crc, mut ends) = (from, Vec::new());
@@ -287,16 +287,16 @@ mod tests {
             })
             .map(|()| (crc, ends))
         };
-        let (half, ends) = read(RunningCrc::default(), CHECKPOINT_BYTES + 7).unwrap();
-        assert_eq!(ends, [CHECKPOINT_BYTES]);
+        let (half, ends) = read(RunningCrc::default(), PREFIX_STEP_BYTES + 7).unwrap();
+        assert_eq!(ends, [PREFIX_STEP_BYTES]);
         let (rest, ends) = read(half, size).unwrap();
-        assert_eq!((rest.position(), ends), (size, vec![2 * CHECKPOINT_BYTES]));
+        assert_eq!((rest.position(), ends), (size, vec![2 * PREFIX_STEP_BYTES]));
         let (whole, _) = read(RunningCrc::default(), size).unwrap();
         assert_eq!(whole.checksum(), rest.checksum());
         assert!(read(RunningCrc::default(), size + 1).is_err());
         let mut stopped = RunningCrc::default();
         stopped.read_until(&disk, size, |_| false).unwrap();
-        assert_eq!(stopped.position(), CHECKPOINT_BYTES);
+        assert_eq!(stopped.position(), PREFIX_STEP_BYTES);
     }
 
     #[test]

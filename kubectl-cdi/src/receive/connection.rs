@@ -13,9 +13,9 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use kube::api::Portforwarder;
-use program::cdi::{DISK_BYTES_HEADER, READER_PORT, SERVED_CHECKPOINTS};
+use program::cdi::{DISK_BYTES_HEADER, READER_PORT, SERVED_PREFIXES};
 use program::report::error_chain;
-use stream::prefix_crc::{CHECKPOINT_BYTES, PrefixCrc};
+use stream::prefix_crc::{PREFIX_STEP_BYTES, PrefixCrc};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -29,7 +29,7 @@ pub(super) const MAX_DISK_BYTES: u64 = 1 << 50;
 /// Maximum number of bytes that are read ahead of the decoder.
 const READ_BYTES: usize = 256 << 10;
 
-/// Limit on a line with a checkpoint: 20 digits, a colon and 16 digits.
+/// Limit on a line with a checksum: 20 digits, a colon and 16 digits.
 const MAX_LINE_BYTES: usize = 64;
 
 /// Time limit for a message about a broken port-forward that may still arrive.
@@ -65,13 +65,13 @@ impl ReaderConnection {
 
     /// Requests the size of the disk in bytes.
     pub(super) async fn query_size(&mut self) -> Result<u64, PluginError> {
-        let (size, response) = self.get(SERVED_CHECKPOINTS, 0).await?;
+        let (size, response) = self.get(SERVED_PREFIXES, 0).await?;
         // The body has one line, and is read so that the connection can be used again.
         read_message(response).await;
         Ok(size)
     }
 
-    /// Requests the checkpoints of the disk up to `end`, and compares them with those that `known`
+    /// Requests the checksums of the disk up to `end`, and compares them with those that `known`
     /// returns. Returns the last one that is equal, or `None` if the first one differs.
     pub(super) async fn query_equal_prefix(
         &mut self,
@@ -80,11 +80,11 @@ impl ReaderConnection {
         watch: &UploadWatch,
         known: impl Fn(u64) -> Option<PrefixCrc>,
     ) -> Result<Option<PrefixCrc>, PluginError> {
-        let mut body = self.get_of(SERVED_CHECKPOINTS, end, size).await?;
+        let mut body = self.get_of(SERVED_PREFIXES, end, size).await?;
         let (mut waiting, mut equal, mut last) = (Vec::new(), None, None);
         while last.is_none_or(|last| last < end) {
             let Some(part) = next_part(&mut body).await? else {
-                return Err(broken("the list of checkpoints ended early"));
+                return Err(broken("the list of checksums ended early"));
             };
             watch.note_activity();
             waiting.extend_from_slice(&part);
@@ -92,27 +92,27 @@ impl ReaderConnection {
             while let Some(length) = waiting[parsed..].iter().position(|byte| *byte == b'\n') {
                 let line = parsed..=parsed + length;
                 parsed += length + 1;
-                let checkpoint = parse_line(&waiting[line], last, end)?;
-                last = Some(checkpoint.end_offset());
-                match known(checkpoint.end_offset()) {
-                    Some(own) if own != checkpoint => return Ok(equal),
-                    Some(_) => equal = Some(checkpoint),
+                let prefix = parse_line(&waiting[line], last, end)?;
+                last = Some(prefix.end_offset());
+                match known(prefix.end_offset()) {
+                    Some(own) if own != prefix => return Ok(equal),
+                    Some(_) => equal = Some(prefix),
                     None => {}
                 }
             }
             waiting.drain(..parsed);
             if waiting.len() > MAX_LINE_BYTES {
-                return Err(protocol("a line of checkpoints that does not end"));
+                return Err(protocol("a line of checksums that does not end"));
             }
         }
         // The end of the body is read, so that the connection can be used again.
         match next_part(&mut body).await? {
-            Some(_) => Err(protocol("too many checkpoints")),
+            Some(_) => Err(protocol("too many checksums")),
             None => Ok(equal),
         }
     }
 
-    /// Requests a part of the disk or its checkpoints. Fails if the size of the disk is not the
+    /// Requests a part of the disk or its checksums. Fails if the size of the disk is not the
     /// expected one any more.
     pub(super) async fn get_of(
         &mut self,
@@ -194,14 +194,14 @@ pub(super) async fn next_part(body: &mut Incoming) -> Result<Option<Bytes>, Plug
 
 fn parse_line(line: &[u8], last: Option<u64>, end: u64) -> Result<PrefixCrc, PluginError> {
     let text = str::from_utf8(line).unwrap_or_default().trim_end();
-    let checkpoint: PrefixCrc = text.parse().map_err(|_| protocol("a malformed checkpoint"))?;
-    let at = checkpoint.end_offset();
+    let prefix: PrefixCrc = text.parse().map_err(|_| protocol("a malformed checksum"))?;
+    let at = prefix.end_offset();
     // Otherwise the list could be endless.
     let is_next = last.is_none_or(|last| at > last);
-    if is_next && at <= end && (at == end || at.is_multiple_of(CHECKPOINT_BYTES)) {
-        Ok(checkpoint)
+    if is_next && at <= end && (at == end || at.is_multiple_of(PREFIX_STEP_BYTES)) {
+        Ok(prefix)
     } else {
-        Err(protocol(&format!("a checkpoint at the unexpected offset {at}")))
+        Err(protocol(&format!("a checksum at the unexpected offset {at}")))
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checkpoints_must_ascend_to_the_requested_offset() {
+    fn checksums_must_ascend_to_the_requested_offset() {
         const MIB: u64 = 1 << 20;
         let line = |at: u64| format!("{at}:0123456789abcdef\n").into_bytes();
         let parse = |at: u64, last| parse_line(&line(at), last, 100 * MIB).is_ok();

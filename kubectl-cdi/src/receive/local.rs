@@ -44,8 +44,8 @@ pub(crate) struct LocalDisk {
     names: Option<FileNames>,
     body: DiskBody,
     crc: RunningCrc,
-    /// The checkpoints up to the current position, in ascending order.
-    checkpoints: Vec<PrefixCrc>,
+    /// The checksums up to the current position, in ascending order.
+    prefixes: Vec<PrefixCrc>,
     /// Zeros before the current position that are not written yet.
     zeros: u64,
     /// True if an earlier process has left bytes, and none of them is known to be equal to the
@@ -80,7 +80,7 @@ impl LocalDisk {
             names,
             body,
             crc: RunningCrc::default(),
-            checkpoints: Vec::new(),
+            prefixes: Vec::new(),
             zeros: 0,
             is_unproven: false,
             cut_at: None,
@@ -112,13 +112,13 @@ impl LocalDisk {
         format!("{bits:016x}")
     }
 
-    /// Returns the checkpoint at this offset, if it is known.
-    pub(crate) fn checkpoint_at(&self, end: u64) -> Option<PrefixCrc> {
+    /// Returns the checksum at this offset, if it is known.
+    pub(crate) fn prefix_at(&self, end: u64) -> Option<PrefixCrc> {
         if end == self.position() {
             return Some(self.crc.checksum());
         }
-        let found = self.checkpoints.binary_search_by_key(&end, |known| known.end_offset());
-        self.checkpoints.get(found.ok()?).copied()
+        let found = self.prefixes.binary_search_by_key(&end, |known| known.end_offset());
+        self.prefixes.get(found.ok()?).copied()
     }
 
     /// Reads what an earlier process has left in the file. Stops early if `is_wanted` returns
@@ -134,9 +134,9 @@ impl LocalDisk {
             DiskBody::Raw => self.read_partial(is_wanted),
             DiskBody::RawZstd(_) => self.read_frames(is_wanted),
             DiskBody::Qcow2(image) => {
-                let (crc, checkpoints) = (&mut self.crc, &mut self.checkpoints);
+                let (crc, prefixes) = (&mut self.crc, &mut self.prefixes);
                 image.read_left_behind(|part| {
-                    crc.add_part(part, |checkpoint| checkpoints.push(checkpoint));
+                    crc.add_part(part, |prefix| prefixes.push(prefix));
                     is_wanted()
                 })
             }
@@ -148,9 +148,9 @@ impl LocalDisk {
 
     fn read_partial(&mut self, is_wanted: impl Fn() -> bool) -> io::Result<()> {
         let local = LocalFile::new(self.output.try_clone()?)?;
-        let checkpoints = &mut self.checkpoints;
-        self.crc.read_until(&local, local.size(), |checkpoint| {
-            checkpoints.push(checkpoint);
+        let prefixes = &mut self.prefixes;
+        self.crc.read_until(&local, local.size(), |prefix| {
+            prefixes.push(prefix);
             is_wanted()
         })
     }
@@ -163,11 +163,11 @@ impl LocalDisk {
                 return Ok(());
             }
             let length = frame.len() as u64;
-            let (before, known) = (self.crc.clone(), self.checkpoints.len());
+            let (before, known) = (self.crc.clone(), self.prefixes.len());
             if self.read_frame(frame).is_err() {
                 // The file is damaged from here on, or contains something else.
                 self.crc = before;
-                self.checkpoints.truncate(known);
+                self.prefixes.truncate(known);
                 break;
             }
             end += length;
@@ -190,9 +190,9 @@ impl LocalDisk {
 
     fn read_frame(&mut self, frame: Bytes) -> Result<(), stream::error::Error> {
         let mut decoded = frames::decode_frame(frame);
-        let checkpoints = &mut self.checkpoints;
+        let prefixes = &mut self.prefixes;
         while let Some(bytes) = decoded.next_chunk()? {
-            self.crc.add_part(as_extent(bytes), |checkpoint| checkpoints.push(checkpoint));
+            self.crc.add_part(as_extent(bytes), |prefix| prefixes.push(prefix));
         }
         Ok(())
     }
@@ -233,8 +233,8 @@ impl LocalDisk {
             }
         };
         written.map_err(|error| self.error("write", &error))?;
-        let checkpoints = &mut self.checkpoints;
-        self.crc.add_part(part, |checkpoint| checkpoints.push(checkpoint));
+        let prefixes = &mut self.prefixes;
+        self.crc.add_part(part, |prefix| prefixes.push(prefix));
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl LocalDisk {
         let end = cut.map_err(|error| self.error("truncate", &error))?;
         self.crc = kept.filter(|_| end > 0).map_or_else(RunningCrc::default, RunningCrc::resume_at);
         self.zeros = 0;
-        self.checkpoints.retain(|known| known.end_offset() <= end);
+        self.prefixes.retain(|known| known.end_offset() <= end);
         if !matches!(self.body, DiskBody::Qcow2(_)) {
             let cut =
                 self.output.set_len(end).and_then(|()| self.output.seek(SeekFrom::Start(end)));

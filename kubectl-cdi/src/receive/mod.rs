@@ -188,7 +188,7 @@ impl DownloadTask<'_> {
         size: u64,
     ) -> Result<bool, PluginError> {
         self.watch.set_wait_reason("comparing the disk with the volume");
-        let known = |end| disk.lock().checkpoint_at(end);
+        let known = |end| disk.lock().prefix_at(end);
         let equal = reader.query_equal_prefix(has, size, self.watch, known).await?;
         let kept = equal.map_or(0, |equal| equal.end_offset());
         if kept == has {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 
 use proptest::prelude::*;
-use stream::prefix_crc::CHECKPOINT_BYTES;
+use stream::prefix_crc::PREFIX_STEP_BYTES;
 use testkit::tools;
 
 use super::*;
@@ -162,38 +162,38 @@ fn everything_before_the_damage_is_kept() {
 
 #[test]
 #[ignore = "tools: qemu-img"]
-fn an_image_is_written_again_from_a_checkpoint() {
+fn an_image_is_written_again_from_a_checksum() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let format = DiskFormat::Qcow2(Qcow2Compression::Zlib);
-    let size = 2 * CHECKPOINT_BYTES + 4096;
+    let size = 2 * PREFIX_STEP_BYTES + 4096;
     let mut expected = vec![0; usize::try_from(size).unwrap()];
     expected[70 << 20..72 << 20].copy_from_slice(&testkit::disk::content(4, 2 << 20));
     let mut disk = open(&path, format);
     disk.begin(size).unwrap();
     let mut other = expected.clone();
-    let checkpoint = usize::try_from(CHECKPOINT_BYTES).unwrap();
-    other[checkpoint..].fill(7);
+    let prefix = usize::try_from(PREFIX_STEP_BYTES).unwrap();
+    other[prefix..].fill(7);
     append(&mut disk, &other);
     disk.settle().unwrap();
-    let kept = disk.checkpoint_at(CHECKPOINT_BYTES);
-    assert_eq!(disk.go_back_to(kept).unwrap(), CHECKPOINT_BYTES);
-    append(&mut disk, &expected[checkpoint..]);
+    let kept = disk.prefix_at(PREFIX_STEP_BYTES);
+    assert_eq!(disk.go_back_to(kept).unwrap(), PREFIX_STEP_BYTES);
+    append(&mut disk, &expected[prefix..]);
     disk.settle().unwrap();
     disk.finish().unwrap();
     assert!(read_disk(&path, format) == expected);
 }
 
 #[test]
-fn a_disk_that_differs_is_written_again_from_a_checkpoint() {
+fn a_disk_that_differs_is_written_again_from_a_checksum() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let mut disk = open(&path, DiskFormat::Raw);
     disk.append(Bytes::from_static(b"equal")).unwrap();
-    let kept = disk.checkpoint_at(5).unwrap();
+    let kept = disk.prefix_at(5).unwrap();
     disk.append(Bytes::from_static(b"different")).unwrap();
     disk.settle().unwrap();
-    assert_eq!(disk.checkpoint_at(7), None);
+    assert_eq!(disk.prefix_at(7), None);
     assert_eq!(disk.go_back_to(Some(kept)).unwrap(), 5);
     disk.append(Bytes::from_static(b"\0\0\0")).unwrap();
     disk.settle().unwrap();

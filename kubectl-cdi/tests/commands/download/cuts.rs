@@ -88,13 +88,13 @@ fn a_damaged_part_is_downloaded_again_and_an_unrelated_file_kept() {
         running.wait()
     };
     stop(96 * MIB);
-    // The local disk loses a write after the first checkpoint.
+    // The local disk loses a write after the first checksum.
     let partial = fs::OpenOptions::new().write(true).open(scene.path("copy.partial"));
     partial.or_fail("the partial file").write_all_at(b"damage", 70 * MIB).or_fail("a write");
     let finished = stop(16 * MIB);
     let sentence = format!("only {} of them are kept", 64 * MIB);
     assert!(finished.stderr.contains(&sentence), "{}", finished.stderr);
-    // The volume changes before the first checkpoint.
+    // The volume changes before the first checksum.
     content[..3].copy_from_slice(b"new");
     let file = fs::OpenOptions::new().write(true).open(volume).or_fail("the volume");
     file.write_all_at(b"new", 0).or_fail("a write");

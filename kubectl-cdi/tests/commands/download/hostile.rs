@@ -10,7 +10,7 @@ use super::Scene;
 
 const SIZE: u64 = 1 << 20;
 
-/// The checkpoint of an empty prefix, as a correct pod sends it.
+/// The checksum of an empty prefix, as a correct pod sends it.
 const EMPTY: &str = "0:ffffffffffffffff\n";
 
 fn sized(reply: Reply, size: &str) -> Reply {
@@ -30,12 +30,12 @@ fn always(answer: fn() -> Reply) -> Adversary {
 /// A pod that answers the first request correctly, and the others with `answer`.
 fn pod(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Adversary {
     Adversary::start(move |request, _| match request.path() {
-        "/checkpoints/0" => of_disk(Reply::of(EMPTY)),
+        "/prefixes/0" => of_disk(Reply::of(EMPTY)),
         _ => answer(request),
     })
 }
 
-/// A pod whose disk is correct, and whose later lists of checkpoints are `list`.
+/// A pod whose disk is correct, and whose later lists of checksums are `list`.
 fn listing(disk: &[u8], list: impl Fn() -> Reply + Send + Sync + 'static) -> Adversary {
     let disk = disk.to_vec();
     pod(move |request| match request.path().starts_with("/disk/") {
@@ -68,9 +68,9 @@ fn a_pod_cannot_fill_the_disk_or_the_memory_or_choose_a_name() {
             "a disk of 7 bytes, although it had 1048576 bytes before",
             pod(|_| sized(Reply::of("x"), "7")),
         ),
-        ("a malformed checkpoint", listing(&disk, || Reply::of("../../etc/passwd\n"))),
+        ("a malformed checksum", listing(&disk, || Reply::of("../../etc/passwd\n"))),
         (
-            "a line of checkpoints that does not end",
+            "a line of checksums that does not end",
             listing(&disk, || Reply::endless("0".repeat(4096), Duration::ZERO)),
         ),
         (

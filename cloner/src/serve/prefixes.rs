@@ -8,42 +8,42 @@ use stream::prefix_crc::{PrefixCrc, RunningCrc};
 
 use crate::source::{DeviceSource, VolumeReadError};
 
-/// The known checkpoints of a disk.
+/// The known checksums of a disk.
 #[derive(Default)]
-pub(super) struct CheckpointTable(Mutex<KnownCheckpoints>);
+pub(super) struct PrefixTable(Mutex<KnownPrefixes>);
 
 #[derive(Default)]
-struct KnownCheckpoints {
-    /// The checkpoints at multiples of [`stream::prefix_crc::CHECKPOINT_BYTES`].
+struct KnownPrefixes {
+    /// The checksums at multiples of [`stream::prefix_crc::PREFIX_STEP_BYTES`].
     regular: BTreeMap<u64, PrefixCrc>,
     /// The last one at another offset. Clients ask for the offset first, and then read from it.
     last: Option<PrefixCrc>,
 }
 
-impl CheckpointTable {
-    /// Adds a checkpoint at a multiple of the distance.
-    pub(super) fn add_regular(&self, checkpoint: PrefixCrc) {
-        self.0.lock().regular.insert(checkpoint.end_offset(), checkpoint);
+impl PrefixTable {
+    /// Adds a checksum at a multiple of the distance.
+    pub(super) fn add_regular(&self, prefix: PrefixCrc) {
+        self.0.lock().regular.insert(prefix.end_offset(), prefix);
     }
 
-    /// Adds a checkpoint at any offset.
-    pub(super) fn add_last(&self, checkpoint: PrefixCrc) {
-        self.0.lock().last = Some(checkpoint);
+    /// Adds a checksum at any offset.
+    pub(super) fn add_last(&self, prefix: PrefixCrc) {
+        self.0.lock().last = Some(prefix);
     }
 
     /// Returns the checksum of the longest known prefix that ends at or before `end`, and the
-    /// regular checkpoints up to there.
+    /// regular checksums up to there.
     fn nearest(&self, end: u64) -> (RunningCrc, Vec<PrefixCrc>) {
         let known = self.0.lock();
         let regular: Vec<_> = known.regular.range(..=end).map(|(_, known)| *known).collect();
         let last = known.last.filter(|last| last.end_offset() <= end);
         let nearest = last.into_iter().chain(regular.last().copied());
-        let nearest = nearest.max_by_key(|checkpoint| checkpoint.end_offset());
+        let nearest = nearest.max_by_key(|prefix| prefix.end_offset());
         (nearest.map(RunningCrc::resume_at).unwrap_or_default(), regular)
     }
 
     /// Returns the checksum of the first `end` bytes of `disk`, which are read as far as they are
-    /// not known. Calls `passed` with each checkpoint, the last one at `end`, and stops early if
+    /// not known. Calls `passed` with each checksum, the last one at `end`, and stops early if
     /// it returns false.
     pub(super) fn read_until(
         &self,
@@ -53,16 +53,15 @@ impl CheckpointTable {
     ) -> Result<RunningCrc, VolumeReadError> {
         let (mut crc, regular) = self.nearest(end);
         let mut last = None;
-        let mut passed = |checkpoint: PrefixCrc| {
+        let mut passed = |prefix: PrefixCrc| {
             // The end may be a multiple of the distance, and is then listed once.
-            last.replace(checkpoint.end_offset()) == Some(checkpoint.end_offset())
-                || passed(checkpoint)
+            last.replace(prefix.end_offset()) == Some(prefix.end_offset()) || passed(prefix)
         };
         let mut is_wanted = regular.into_iter().all(&mut passed);
         if is_wanted {
-            let reading = crc.read_until(disk.as_local(), end, |checkpoint| {
-                self.add_regular(checkpoint);
-                is_wanted = passed(checkpoint);
+            let reading = crc.read_until(disk.as_local(), end, |prefix| {
+                self.add_regular(prefix);
+                is_wanted = passed(prefix);
                 is_wanted
             });
             reading.map_err(|source| disk.read_error(source))?;
