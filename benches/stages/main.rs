@@ -3,12 +3,12 @@
 
 mod archive;
 mod bridge;
+mod copy;
 mod decode;
 mod delta;
 mod digest;
 mod http;
 mod inflate;
-mod pack;
 mod place;
 mod qcow2;
 mod snappy;
@@ -71,7 +71,7 @@ fn main() {
         .configure_from_args();
     for stage in [
         sniff::run,
-        pack::run,
+        copy::run,
         bridge::run,
         digest::run,
         decode::run,

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use stream::bridge::{self, BridgeClosedError, PackingSender};
+use stream::bridge::{self, BridgeClosedError, CopyingSender};
 use stream::digest::{Checksum, RunningDigest};
 use stream::error::{SourceError, SourceErrorKind};
 use stream::source::{Source, SourceBody};
@@ -25,7 +25,7 @@ type End = Result<Option<Checksum>, SourceError>;
 /// The asynchronous side, which receives the bytes. Dropping it before an end was set makes the
 /// upload fail.
 pub(crate) struct UploadIntake {
-    sender: PackingSender,
+    sender: CopyingSender,
     end: Arc<Mutex<Option<End>>>,
     received: Arc<AtomicU64>,
     /// The length of the upload. It may become known after the first bytes have arrived.
@@ -59,7 +59,7 @@ pub(crate) fn channel(
     };
     let body = ReceivedBody { chunks, end: Arc::clone(&end), digests, stop };
     let intake = UploadIntake {
-        sender: PackingSender::new(sender, 0),
+        sender: CopyingSender::new(sender, 0),
         end,
         received,
         total: Arc::clone(total),

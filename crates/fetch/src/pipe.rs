@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use stream::bridge::{PACK_WAIT, REST_WAIT};
+use stream::bridge::{COPY_WAIT, REST_WAIT};
 use stream::buffer::ChunkBuffer;
 use stream::error::SourceError;
 use stream::source::SourceBody;
@@ -65,7 +65,7 @@ pub(crate) struct PipeBody {
 impl PipeBody {
     /// Creates a body with the rest of `file`; `stop` cancels a wait.
     pub(crate) fn new(name: String, file: Arc<File>, stop: CancellationToken) -> Self {
-        Self { name, file, position: 0, waits: [PACK_WAIT, REST_WAIT], stop }
+        Self { name, file, position: 0, waits: [COPY_WAIT, REST_WAIT], stop }
     }
 
     /// Waits for at most `wait`. Returns true if the pipe contains bytes or is at its end.

@@ -126,16 +126,16 @@ impl<R: RemoteObject> SegmentCrew<R> {
             };
             let next = tokio::select! {
                 biased;
-                next = attempt.pump.chunks.recv_packed() => next,
+                next = attempt.pump.chunks.recv_held() => next,
                 () = closed.as_mut() => return Err(stopped_error()),
                 () = next_event(&self.ended, &mut self.ticks) => continue,
             };
             match next {
-                Some(packed) => {
-                    let length = packed.bytes.len() as u64;
+                Some(chunk) => {
+                    let length = chunk.bytes.len() as u64;
                     segment.range.start += length;
                     position += length;
-                    outlet.send_chunk(packed.bytes, packed.held).await?;
+                    outlet.send_chunk(chunk.bytes, chunk.held).await?;
                 }
                 None if attempt.failure().is_some() => {}
                 None => {

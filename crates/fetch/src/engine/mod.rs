@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use stream::bridge::{self, PackingSender};
+use stream::bridge::{self, CopyingSender};
 use stream::buffer::CHUNK_BYTES;
 use stream::error::SourceError;
 use stream::zeros::ZEROS;
@@ -96,7 +96,7 @@ pub trait RemoteObject: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct ConnectionOutlet {
     sender: bridge::BridgeSender,
-    /// True if bytes are passed on at once. Bytes that wait for their turn are packed first,
+    /// True if bytes are passed on at once. Bytes that wait for their turn are copied first,
     /// because many small chunks would hold as much memory as large ones.
     pub(crate) is_prompt: bool,
     /// Present if the number of connections is found while they read.
@@ -116,8 +116,8 @@ impl ConnectionOutlet {
 
     /// Returns a sender that packs small pieces, which may lie anywhere in memory, into chunks.
     /// The first byte is at `offset` of the object.
-    pub(crate) fn packing_sender(&self, offset: u64) -> PackingSender {
-        PackingSender::new(self.sender.clone(), offset)
+    pub(crate) fn copying_sender(&self, offset: u64) -> CopyingSender {
+        CopyingSender::new(self.sender.clone(), offset)
     }
 
     /// Returns where a connection has to stop that was asked for the bytes up to `end`. Others may
@@ -244,15 +244,15 @@ async fn read_in_turns<R: RemoteObject>(
             // had delivered its chunk.
             let next = tokio::select! {
                 biased;
-                next = lane.chunks.recv_packed() => next,
+                next = lane.chunks.recv_held() => next,
                 () = closed.as_mut() => return Err(stopped_error()),
             };
-            let Some(packed) = next else {
+            let Some(chunk) = next else {
                 lane.join_task().await?;
                 return Err(early_end_error());
             };
-            left = left.saturating_sub(packed.bytes.len() as u64);
-            outlet.send_chunk(packed.bytes, packed.held).await?;
+            left = left.saturating_sub(chunk.bytes.len() as u64);
+            outlet.send_chunk(chunk.bytes, chunk.held).await?;
         }
     }
     outlet.send_zeros(end - position).await

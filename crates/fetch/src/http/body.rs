@@ -19,7 +19,7 @@ impl RemoteObject for HttpObject {
     const AHEAD_BYTES: u64 = 16 << 20;
 
     /// Three buffers of hyper, each of which grows to 408 KiB: one is filled, one waits in the
-    /// channel of the body, one is packed. Without counting them, 16 connections took 78 MiB.
+    /// channel of the body, one is copied. Without counting them, 16 connections took 78 MiB.
     const LIBRARY_BYTES: u64 = 3 * (408 << 10);
 
     fn network(&self) -> &Network {
@@ -64,7 +64,7 @@ impl HttpObject {
         range: Range<u64>,
         outlet: &ConnectionOutlet,
     ) -> Result<(), SourceError> {
-        let mut packing = outlet.packing_sender(range.start);
+        let mut copying = outlet.copying_sender(range.start);
         // Use one future for all pieces: a new one for each would lock the token that all
         // connections share.
         let mut closed = pin!(outlet.wait_for_close());
@@ -72,7 +72,7 @@ impl HttpObject {
         while position < outlet.end_before(range.end) {
             let mut next = pin!(download.next());
             let early = if outlet.is_prompt {
-                packing.await_or_flush(next.as_mut()).await.map_err(|_| stopped_error())?
+                copying.await_or_flush(next.as_mut()).await.map_err(|_| stopped_error())?
             } else {
                 None
             };
@@ -91,7 +91,7 @@ impl HttpObject {
                 Ok(None) => break,
                 Err(error) => {
                     // Bytes that arrived before an error are valid.
-                    packing.flush().await.map_err(|_| stopped_error())?;
+                    copying.flush().await.map_err(|_| stopped_error())?;
                     return Err(error);
                 }
             };
@@ -101,8 +101,8 @@ impl HttpObject {
             let wanted = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
             let wanted = outlet.accept(wanted);
             position += wanted as u64;
-            packing.push(&chunk[..wanted]).await.map_err(|_| stopped_error())?;
+            copying.push(&chunk[..wanted]).await.map_err(|_| stopped_error())?;
         }
-        packing.flush().await.map_err(|_| stopped_error())
+        copying.flush().await.map_err(|_| stopped_error())
     }
 }

@@ -9,7 +9,7 @@
 //! MiB are available, and a waiting sender only when half of the budget is free again. A raw
 //! import then makes 3 futex calls per MiB instead of 16.
 
-mod packing;
+mod copying;
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -24,8 +24,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::packing::{PACK_WAIT, PackingSender, REST_WAIT};
-use crate::pack::PackedChunk;
+pub use self::copying::{COPY_WAIT, CopyingSender, REST_WAIT};
+use crate::copier::HeldChunk;
 
 /// Budget charged for every chunk in addition to its length: its handle, its cost and their slot
 /// in the queue. Without this, a peer that sends single bytes could fill the memory with
@@ -67,7 +67,7 @@ struct BridgeState {
 
 #[derive(Default)]
 struct ChunkQueue {
-    chunks: VecDeque<PackedChunk>,
+    chunks: VecDeque<HeldChunk>,
     /// Total cost of the chunks in bytes.
     waiting: usize,
     /// Set while the receiver sleeps: the number of waiting bytes at which to wake it.
@@ -92,16 +92,16 @@ impl ChunkQueue {
     /// Adds a chunk. Returns it as an error if it has to wait for room.
     fn try_push(
         &mut self,
-        packed: PackedChunk,
+        chunk: HeldChunk,
         cost: usize,
         budget: usize,
-    ) -> Result<ReceiverState, PackedChunk> {
+    ) -> Result<ReceiverState, HeldChunk> {
         if !self.chunks.is_empty() && self.waiting.saturating_add(cost) > budget {
             self.full_since.get_or_insert_with(Instant::now);
-            return Err(packed);
+            return Err(chunk);
         }
         self.waiting += cost;
-        self.chunks.push_back(packed);
+        self.chunks.push_back(chunk);
         Ok(match self.wake_at {
             None => ReceiverState::Awake,
             Some(bytes) if self.waiting < bytes => ReceiverState::Asleep,
@@ -114,9 +114,9 @@ impl ChunkQueue {
 }
 
 impl BridgeState {
-    /// Number of bytes of the budget that `packed` uses.
-    fn chunk_cost(&self, packed: &PackedChunk) -> usize {
-        packed.held.saturating_add(CHUNK_OVERHEAD_BYTES).min(self.budget)
+    /// Number of bytes of the budget that `chunk` uses.
+    fn chunk_cost(&self, chunk: &HeldChunk) -> usize {
+        chunk.held.saturating_add(CHUNK_OVERHEAD_BYTES).min(self.budget)
     }
 
     /// Wakes the receiver if any chunk is waiting or the stream has ended.
@@ -152,16 +152,16 @@ impl BridgeSender {
     /// Sends `chunk`, which keeps `held` bytes of memory allocated. Waits while the budget is used
     /// up. Dropping the future loses the chunk.
     pub async fn send(&self, chunk: Bytes, held: usize) -> Result<(), BridgeClosedError> {
-        self.send_packed(PackedChunk { bytes: chunk, held }).await?;
+        self.send_held(HeldChunk { bytes: chunk, held }).await?;
         self.wake_receiver();
         Ok(())
     }
 
     /// Sends a chunk that others will soon follow. Returns `false` if the receiver stays asleep
     /// until [`WAKE_BYTES`] are waiting or [`BridgeSender::wake_receiver`] is called.
-    async fn send_packed(&self, mut packed: PackedChunk) -> Result<bool, BridgeClosedError> {
+    async fn send_held(&self, mut chunk: HeldChunk) -> Result<bool, BridgeClosedError> {
         let shared = &*self.0.0;
-        let cost = shared.chunk_cost(&packed);
+        let cost = shared.chunk_cost(&chunk);
         loop {
             // Register before checking for room, so that room that becomes free after the check is
             // not missed.
@@ -169,15 +169,15 @@ impl BridgeSender {
             if shared.gone.is_cancelled() {
                 return Err(BridgeClosedError);
             }
-            let added = shared.queue.lock().try_push(packed, cost, shared.budget);
-            packed = match added {
+            let added = shared.queue.lock().try_push(chunk, cost, shared.budget);
+            chunk = match added {
                 Ok(ReceiverState::Asleep) => return Ok(false),
                 Ok(ReceiverState::Awake) => return Ok(true),
                 Ok(ReceiverState::Due) => {
                     shared.has_chunks.notify_one();
                     return Ok(true);
                 }
-                Err(packed) => packed,
+                Err(chunk) => chunk,
             };
             // The receiver may be asleep until `WAKE_BYTES` are waiting, and this sender is about
             // to wait for room. Without this call, neither would wake the other.
@@ -214,16 +214,16 @@ impl BridgeReceiver {
     /// task.
     pub fn recv(&mut self) -> Option<Bytes> {
         let wake_at = WAKE_BYTES.min(self.0.budget / 2);
-        block_on(self.wait_for_chunk(wake_at)).map(|packed| packed.bytes)
+        block_on(self.wait_for_chunk(wake_at)).map(|chunk| chunk.bytes)
     }
 
     /// Like [`BridgeReceiver::recv`], but for an asynchronous task. Also returns the amount of
     /// memory that the chunk keeps allocated.
-    pub async fn recv_packed(&mut self) -> Option<PackedChunk> {
+    pub async fn recv_held(&mut self) -> Option<HeldChunk> {
         self.wait_for_chunk(0).await
     }
 
-    async fn wait_for_chunk(&mut self, wake_at: usize) -> Option<PackedChunk> {
+    async fn wait_for_chunk(&mut self, wake_at: usize) -> Option<HeldChunk> {
         let shared = &*self.0;
         loop {
             if shared.gone.is_cancelled() {
@@ -231,8 +231,8 @@ impl BridgeReceiver {
             }
             {
                 let mut queue = shared.queue.lock();
-                if let Some(packed) = queue.chunks.pop_front() {
-                    queue.waiting -= shared.chunk_cost(&packed);
+                if let Some(chunk) = queue.chunks.pop_front() {
+                    queue.waiting -= shared.chunk_cost(&chunk);
                     let has_room = queue.waiting <= shared.budget / 2;
                     let full_since = queue.full_since.take_if(|_| has_room);
                     queue.full_time += full_since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -242,7 +242,7 @@ impl BridgeReceiver {
                         // again.
                         shared.has_room.notify_waiters();
                     }
-                    return Some(packed);
+                    return Some(chunk);
                 }
                 if queue.has_ended {
                     return None;
@@ -352,8 +352,8 @@ mod tests {
         let woken = || wakes.0.load(std::sync::atomic::Ordering::Relaxed);
         let (sender, mut receiver) = channel(4 * WAKE_BYTES, &CancellationToken::new());
         let put = |bytes| {
-            let packed = PackedChunk { bytes, held: WAKE_BYTES / 4 };
-            runtime().block_on(sender.send_packed(packed)).unwrap()
+            let chunk = HeldChunk { bytes, held: WAKE_BYTES / 4 };
+            runtime().block_on(sender.send_held(chunk)).unwrap()
         };
         let mut sleeping = Box::pin(receiver.wait_for_chunk(WAKE_BYTES));
         assert!(sleeping.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -393,7 +393,7 @@ mod tests {
                         let bytes = numbered(number, len);
                         match is_prompt {
                             true => sender.send(bytes, len).await.unwrap(),
-                            false => drop(sender.send_packed(PackedChunk { bytes, held: len }).await.unwrap()),
+                            false => drop(sender.send_held(HeldChunk { bytes, held: len }).await.unwrap()),
                         }
                     }
                 });

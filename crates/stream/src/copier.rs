@@ -19,24 +19,24 @@ use crate::zeros::{ZEROS, is_zero};
 const RUN_BYTES: usize = 16 << 10;
 
 /// A chunk, and the amount of memory that it keeps allocated.
-pub struct PackedChunk {
+pub struct HeldChunk {
     /// The content of the chunk.
     pub bytes: Bytes,
     /// Bytes of memory that become free only when this chunk is dropped.
     pub held: usize,
 }
 
-/// Packs the bytes of one stream into chunks.
-pub struct ChunkPacker {
+/// Copies the bytes of one stream into chunks.
+pub struct ChunkCopier {
     /// Offset of the next byte in the stream.
     offset: u64,
     filling: Option<ChunkBuffer>,
     /// Number of zero bytes that follow the filled part.
     zeros: usize,
-    ready: VecDeque<PackedChunk>,
+    ready: VecDeque<HeldChunk>,
 }
 
-impl ChunkPacker {
+impl ChunkCopier {
     /// For a stream that begins at `offset` of its object.
     pub fn new(offset: u64) -> Self {
         Self { offset, filling: None, zeros: 0, ready: VecDeque::new() }
@@ -82,23 +82,20 @@ impl ChunkPacker {
 
     fn hand_over_data(&mut self) {
         if let Some(filling) = self.filling.take() {
-            self.ready
-                .push_back(PackedChunk { held: filling.held_bytes(), bytes: filling.freeze() });
+            self.ready.push_back(HeldChunk { held: filling.held_bytes(), bytes: filling.freeze() });
         }
     }
 
     fn hand_over_zeros(&mut self) {
         if self.zeros > 0 {
-            self.ready.push_back(PackedChunk {
-                bytes: Bytes::from_static(&ZEROS[..self.zeros]),
-                held: 0,
-            });
+            self.ready
+                .push_back(HeldChunk { bytes: Bytes::from_static(&ZEROS[..self.zeros]), held: 0 });
             self.zeros = 0;
         }
     }
 
     /// Returns the next chunk that is ready, if any.
-    pub fn pop(&mut self) -> Option<PackedChunk> {
+    pub fn pop(&mut self) -> Option<HeldChunk> {
         self.ready.pop_front()
     }
 
@@ -121,15 +118,15 @@ mod tests {
     use super::*;
     use crate::buffer::{PAGE, SMALL_BYTES};
 
-    fn packed(packer: &mut ChunkPacker) -> Vec<Bytes> {
-        std::iter::from_fn(|| packer.pop()).map(|packed| packed.bytes).collect()
+    fn copied(copier: &mut ChunkCopier) -> Vec<Bytes> {
+        std::iter::from_fn(|| copier.pop()).map(|copied| copied.bytes).collect()
     }
 
     #[test]
     fn zeros_are_packed_as_large_shared_chunks() {
-        let mut packer = ChunkPacker::new(0);
-        (0..16).for_each(|_| packer.push(&[0; 64 << 10]));
-        let pieces = packed(&mut packer);
+        let mut copier = ChunkCopier::new(0);
+        (0..16).for_each(|_| copier.push(&[0; 64 << 10]));
+        let pieces = copied(&mut copier);
         assert!(pieces.iter().all(|piece| piece.as_ptr() == ZEROS.as_ptr()));
         assert_eq!(pieces.iter().map(Bytes::len).sum::<usize>(), 1 << 20);
         assert_eq!(pieces.len(), (1 << 20) / ZEROS.len());
@@ -137,12 +134,12 @@ mod tests {
 
     #[test]
     fn a_small_rest_waits_for_more_bytes_or_a_flush() {
-        let mut packer = ChunkPacker::new(5);
-        packer.push(b"some");
-        assert!(packer.has_rest() && packer.pop().is_none());
-        packer.flush();
-        assert!(!packer.has_rest());
-        assert_eq!(packed(&mut packer), ["some"]);
+        let mut copier = ChunkCopier::new(5);
+        copier.push(b"some");
+        assert!(copier.has_rest() && copier.pop().is_none());
+        copier.flush();
+        assert!(!copier.has_rest());
+        assert_eq!(copied(&mut copier), ["some"]);
     }
 
     proptest! {
@@ -156,19 +153,19 @@ mod tests {
                 .iter()
                 .flat_map(|(byte, length)| std::iter::repeat_n(byte.saturating_sub(128), *length))
                 .collect();
-            let mut packer = ChunkPacker::new(start);
+            let mut copier = ChunkCopier::new(start);
             let mut pieces = Vec::new();
             let mut rest = &stream[..];
             for (cut, flush) in cuts.iter().cycle() {
                 if rest.is_empty() { break; }
                 let (now, later) = rest.split_at((*cut).min(rest.len()));
-                packer.push(now);
-                if *flush { packer.flush(); }
-                pieces.extend(packed(&mut packer));
+                copier.push(now);
+                if *flush { copier.flush(); }
+                pieces.extend(copied(&mut copier));
                 rest = later;
             }
-            packer.flush();
-            pieces.extend(packed(&mut packer));
+            copier.flush();
+            pieces.extend(copied(&mut copier));
             let mut offset = usize::try_from(start).unwrap();
             for piece in &pieces {
                 let shared = ZEROS.as_ptr_range().contains(&piece.as_ptr());

@@ -3,7 +3,7 @@
 use benches::Kind;
 use bytes::Bytes;
 use criterion::Criterion;
-use stream::pack::ChunkPacker;
+use stream::copier::ChunkCopier;
 
 use crate::{Result, group};
 
@@ -13,29 +13,29 @@ const DATA_BYTES: usize = 4 << 20;
 const PIECE_BYTES: usize = 64 << 10;
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
-    let mut group = group(criterion, "pack", DATA_BYTES);
+    let mut group = group(criterion, "copy", DATA_BYTES);
     for kind in Kind::ALL {
         let data = kind.data(DATA_BYTES);
-        group.bench_function(kind.name(), |bencher| bencher.iter(|| pack(&data)));
+        group.bench_function(kind.name(), |bencher| bencher.iter(|| copy(&data)));
     }
     group.finish();
     Ok(())
 }
 
-/// Packs all data. Chunks are dropped at once, so that their buffers are reused, as they are when
+/// Copies all data. Chunks are dropped at once, so that their buffers are reused, as they are when
 /// the target keeps up.
-fn pack(data: &Bytes) {
-    let mut packer = ChunkPacker::new(0);
+fn copy(data: &Bytes) {
+    let mut copier = ChunkCopier::new(0);
     let mut bytes = 0;
     for piece in data.chunks(PIECE_BYTES) {
-        packer.push(piece);
-        bytes += drain(&mut packer);
+        copier.push(piece);
+        bytes += drain(&mut copier);
     }
-    packer.flush();
-    bytes += drain(&mut packer);
+    copier.flush();
+    bytes += drain(&mut copier);
     assert_eq!(bytes, DATA_BYTES);
 }
 
-fn drain(packer: &mut ChunkPacker) -> usize {
-    std::iter::from_fn(|| packer.pop()).map(|packed| packed.bytes.len()).sum()
+fn drain(copier: &mut ChunkCopier) -> usize {
+    std::iter::from_fn(|| copier.pop()).map(|copied| copied.bytes.len()).sum()
 }

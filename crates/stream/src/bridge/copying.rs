@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use super::{BridgeClosedError, BridgeSender};
-use crate::pack::ChunkPacker;
+use crate::copier::ChunkCopier;
 
 /// Longest time that a partial chunk waits for the next read. A fast source fills its chunks
 /// within this time, and the bytes of a slow source are not delayed for long.
-pub const PACK_WAIT: Duration = Duration::from_millis(10);
+pub const COPY_WAIT: Duration = Duration::from_millis(10);
 
 /// Longest time that a byte waits until its chunk is full and the receiver is woken. Without this
 /// limit a source of 100 KB/s would be delayed by 2.6 s, during which an import looks dead. At
@@ -21,9 +21,9 @@ pub const PACK_WAIT: Duration = Duration::from_millis(10);
 pub const REST_WAIT: Duration = Duration::from_millis(100);
 
 /// A sender for bytes that may lie anywhere in memory.
-pub struct PackingSender {
+pub struct CopyingSender {
     sender: BridgeSender,
-    packer: ChunkPacker,
+    copier: ChunkCopier,
     /// True if the receiver is asleep although chunks are waiting for it.
     is_unseen: bool,
     /// When the oldest waiting byte arrived. Bytes wait for their chunk to be full, or for the
@@ -34,12 +34,12 @@ pub struct PackingSender {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl PackingSender {
+impl CopyingSender {
     /// Creates a sender for a stream that begins at `offset` of its object.
     pub fn new(sender: BridgeSender, offset: u64) -> Self {
         Self {
             sender,
-            packer: ChunkPacker::new(offset),
+            copier: ChunkCopier::new(offset),
             is_unseen: false,
             since: None,
             timer: None,
@@ -49,13 +49,13 @@ impl PackingSender {
     /// Takes the next bytes. Waits if the data path is slower than the source. Dropping the future
     /// loses bytes.
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), BridgeClosedError> {
-        self.packer.push(bytes);
+        self.copier.push(bytes);
         self.hand_over().await
     }
 
-    /// Sends all packed bytes, including a partial chunk, and wakes the receiver.
+    /// Sends all copied bytes, including a partial chunk, and wakes the receiver.
     pub async fn flush(&mut self) -> Result<(), BridgeClosedError> {
-        self.packer.flush();
+        self.copier.flush();
         self.hand_over().await?;
         self.sender.wake_receiver();
         self.is_unseen = false;
@@ -77,7 +77,7 @@ impl PackingSender {
             if let Poll::Ready(output) = next.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            let until = *until.get_or_insert_with(|| Instant::now() + PACK_WAIT);
+            let until = *until.get_or_insert_with(|| Instant::now() + COPY_WAIT);
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
             while timer.as_mut().poll(cx).is_ready() {
                 if Instant::now() >= until {
@@ -100,14 +100,14 @@ impl PackingSender {
     }
 
     async fn hand_over(&mut self) -> Result<(), BridgeClosedError> {
-        while let Some(packed) = self.packer.pop() {
-            self.is_unseen = !self.sender.send_packed(packed).await?;
+        while let Some(chunk) = self.copier.pop() {
+            self.is_unseen = !self.sender.send_held(chunk).await?;
             if !self.is_unseen {
                 // Forget the wait so far: a slow data path must not lead to smaller chunks.
                 self.since = None;
             }
         }
-        if !self.is_unseen && !self.packer.has_rest() {
+        if !self.is_unseen && !self.copier.has_rest() {
             self.since = None;
         } else if self.since.is_none() {
             self.since = Some(Instant::now());
@@ -127,15 +127,15 @@ mod tests {
     use crate::bridge;
 
     #[tokio::test(start_paused = true)]
-    async fn received_bytes_are_returned_before_packed_bytes_are_flushed() {
+    async fn received_bytes_are_returned_before_copied_bytes_are_flushed() {
         let (sender, mut chunks) = bridge::channel(1 << 20, &CancellationToken::new());
-        let mut packing = PackingSender::new(sender, 0);
-        packing.push(b"first").await.unwrap();
+        let mut copying = CopyingSender::new(sender, 0);
+        copying.push(b"first").await.unwrap();
         tokio::time::advance(REST_WAIT).await;
-        assert_eq!(packing.await_or_flush(pin!(ready(7))).await.unwrap(), Some(7));
-        assert_eq!(&chunks.recv_packed().await.unwrap().bytes[..], b"first");
-        packing.push(b"second").await.unwrap();
-        assert_eq!(packing.await_or_flush(pin!(std::future::pending::<u8>())).await.unwrap(), None);
-        assert_eq!(&chunks.recv_packed().await.unwrap().bytes[..], b"second");
+        assert_eq!(copying.await_or_flush(pin!(ready(7))).await.unwrap(), Some(7));
+        assert_eq!(&chunks.recv_held().await.unwrap().bytes[..], b"first");
+        copying.push(b"second").await.unwrap();
+        assert_eq!(copying.await_or_flush(pin!(std::future::pending::<u8>())).await.unwrap(), None);
+        assert_eq!(&chunks.recv_held().await.unwrap().bytes[..], b"second");
     }
 }
