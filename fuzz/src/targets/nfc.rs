@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fetch::retry::AttemptError;
 use hypervisors::blocks::{BlockConnection, ReplyEvent};
+use hypervisors::nfc::NfcEncoding;
 use hypervisors::nfc::authd::has_capabilities;
 use hypervisors::nfc::connection::NfcConnection;
 use hypervisors::nfc::fragment::{SKIP_ZEROS, ZLIB, unpack_fragment};
@@ -41,7 +42,9 @@ fn talk(pieces: Pieces) -> (Vec<Part>, Result<(), String>) {
 
 async fn receive(pieces: Pieces, parts: &mut Vec<Part>) -> Result<(), AttemptError> {
     let stream = Box::new(Script::new(pieces));
-    let mut host = NfcConnection::open(stream, "tag", "[a] b.vmdk", "host".to_owned()).await?;
+    let place = "host".to_owned();
+    let encoding = NfcEncoding::default();
+    let mut host = NfcConnection::open(stream, "tag", "[a] b.vmdk", place, encoding).await?;
     for read in READS {
         host.request_read(read, LIMIT).await?;
     }

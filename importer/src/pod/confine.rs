@@ -36,8 +36,12 @@ pub(super) fn import_rules(env: &dyn NamedStrings) -> SandboxRules {
         rules.read(path);
     }
     let source = variable(SOURCE_VARIABLE);
-    if source.as_deref() == Some(SourceKind::Vddk.name()) && vddk_options(&paths).uses_nbdkit() {
-        rules.defer();
+    if source.as_deref() == Some(SourceKind::Vddk.name()) {
+        let vddk = vddk_options(&paths);
+        rules.read(&vddk.installation.config_file);
+        if vddk.uses_nbdkit() {
+            rules.defer();
+        }
     }
     // The only one that may be a file of the pod: `oci-archive:`.
     if source.as_deref() == Some(SourceKind::Registry.name()) {

@@ -89,6 +89,16 @@ impl Scene {
         self.assert_discreet(&finished.stderr);
     }
 
+    /// A pod that imports the disk, and trusts the authority.
+    fn pod(&self) -> Pod {
+        let mut pod = pod_of(&self.vsphere);
+        let certificates = pod.path("certs");
+        std::fs::create_dir(&certificates).or_fail("a folder");
+        std::fs::write(certificates.join("ca.crt"), self.authority.pem()).or_fail("an authority");
+        pod.set("IMPORTER_CERT_DIR", certificates.display());
+        pod
+    }
+
     /// Asserts that the import fails with this sentence.
     #[track_caller]
     fn assert_refused(&self, options: &[&str], sentence: &str) {
@@ -327,11 +337,7 @@ fn a_stopped_machine_of_a_host_without_vcenter_is_imported() {
 fn a_pod_without_vmwares_library_takes_a_disk_and_its_changes_from_the_host() {
     let content = content();
     let scene = Scene::new(&content);
-    let mut pod = pod_of(&scene.vsphere);
-    let certificates = pod.path("certs");
-    std::fs::create_dir(&certificates).or_fail("a folder");
-    std::fs::write(certificates.join("ca.crt"), scene.authority.pem()).or_fail("an authority");
-    pod.set("IMPORTER_CERT_DIR", certificates.display());
+    let mut pod = scene.pod();
     for (current, previous) in [(0, None), (1, Some(0))] {
         let name = |state: usize| &scene.states[state].0.name;
         pod.set("IMPORTER_CURRENT_CHECKPOINT", name(current));
@@ -340,10 +346,39 @@ fn a_pod_without_vmwares_library_takes_a_disk_and_its_changes_from_the_host() {
         let finished = pod.run();
         let message = pod.message().unwrap_or_default();
         assert_eq!(finished.code(), 0, "{message} {}", finished.stderr);
+        // CDI shows the host in an annotation.
+        assert!(message.contains(r#""vddkInfo":{"Version":"","Host":"127.0.0.1"}"#), "{message}");
         disk::assert_same(&pod.disk(), &scene.states[current].1, 8 * MIB, "a stage");
         scene.assert_discreet(&finished.stderr);
     }
     assert_eq!(scene.host.served().1, used_bytes(&content) + 2 * BLOCK_BYTES);
+}
+
+#[test]
+fn a_pod_reads_its_disk_as_its_data_volume_says() {
+    let scene = Scene::new(&content());
+    let mut pod = scene.pod();
+    let options = pod.path("vddk-args");
+    std::fs::create_dir(&options).or_fail("a folder");
+    let lines = "VixDiskLib.nfcAio.Session.BufCount=4\ntransport = nfc-zlib\n";
+    std::fs::write(options.join("vddk-config-file"), lines).or_fail("options");
+    for (header, wanted, is_clear) in
+        [("Accept: text/plain", 1, false), ("X-CDI-Workers-Transport: nfc-clear", 3, true)]
+    {
+        scene.host.habits(|habits| {
+            (habits.wanted, habits.is_clear) = (wanted, is_clear);
+            habits.compressions = vec![wanted.into()];
+        });
+        pod.set("IMPORTER_EXTRA_HEADER_0", header);
+        let finished = pod.run();
+        assert_eq!(finished.code(), 0, "{header}: {:?} {}", pod.message(), finished.stderr);
+        disk::assert_same(&pod.disk(), &scene.states[1].1, 8 * MIB, header);
+        scene.assert_discreet(&finished.stderr);
+    }
+    pod.set("IMPORTER_EXTRA_HEADER_0", "X-CDI-Workers-Transport: fax");
+    assert_eq!(pod.run().code(), 1);
+    let message = pod.message().unwrap_or_default();
+    assert!(message.contains(r#""fax" is not a transport: use auto, nfc, nfc-zlib"#), "{message}");
 }
 
 #[test]

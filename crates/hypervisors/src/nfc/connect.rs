@@ -20,7 +20,7 @@ use url::Url;
 
 use super::authd::{AuthdPass, check_greeting, read_line, request_service};
 use super::steps::StepReport;
-use super::ticket::NfcTicket;
+use super::ticket::{NfcTicket, TLS_SUFFIX};
 use crate::blocks::transport::{Stream, connect_kind, connect_tcp};
 use crate::vddk::pin::Thumbprint;
 
@@ -82,10 +82,14 @@ pub(super) async fn connect_service(
             "the host sends more than the lines of the first TLS session",
         ));
     }
-    let same = same.client_config().map_err(AttemptError::Final)?;
-    let second = start_tls(tcp, &name, &same, "the second TLS session").await?;
+    let stream: Stream = if service.ends_with(TLS_SUFFIX) {
+        let same = same.client_config().map_err(AttemptError::Final)?;
+        Box::new(start_tls(tcp, &name, &same, "the second TLS session").await?)
+    } else {
+        Box::new(tcp)
+    };
     report("service", &format!("{service} accepts the ticket"));
-    Ok(Box::new(second))
+    Ok(stream)
 }
 
 /// Returns the name that the host's certificate is for, and a URL of the host.

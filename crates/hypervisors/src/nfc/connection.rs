@@ -10,10 +10,10 @@ use fetch::retry::{AttemptError, with_time_limit};
 use stream::error::SourceErrorKind;
 use tokio::io::AsyncReadExt;
 
-use super::UsedAreas;
 use super::fragment::{self, unpack_fragment};
 use super::link::{NfcDialect, NfcLink, unknown_error};
 use super::wire::{self, FrameHeader, HostError, OpenedFile, ReadFragment};
+use super::{NfcEncoding, UsedAreas};
 use crate::blocks::transport::{Stream, connection_error, read_bytes};
 use crate::blocks::{
     BlockConnection, BlockStatus, InflightTable, PendingReply, ProtocolViolation, ReadAssembly,
@@ -93,8 +93,9 @@ impl NfcConnection {
         tag: &str,
         path: &str,
         place: String,
+        encoding: NfcEncoding,
     ) -> Result<Self, AttemptError> {
-        let mut link = NfcLink::new(stream, NfcDialect::OURS);
+        let mut link = NfcLink::new(stream, NfcDialect::for_encoding(encoding));
         link.begin(tag).await?;
         let file = link.open_file(path).await?;
         Ok(Self::new(link, file, place))

@@ -4,9 +4,9 @@ use fetch::retry::AttemptError;
 use stream::error::SourceErrorKind;
 use tokio::io::BufReader;
 
-use super::fragment;
 use super::ticket::PRIVILEGES;
 use super::wire::{self, ClassicMessage, FrameHeader, HostError, OpenedFile};
+use super::{NfcEncoding, fragment};
 use crate::blocks::ProtocolViolation;
 use crate::blocks::transport::{Stream, read_bytes, write_bytes};
 
@@ -43,6 +43,14 @@ impl NfcDialect {
         close_bytes: [8, 4],
         has_end: true,
     };
+
+    pub(super) fn for_encoding(encoding: NfcEncoding) -> Self {
+        let compression = match encoding {
+            NfcEncoding::Zlib => fragment::ZLIB,
+            NfcEncoding::SkipZeros | NfcEncoding::Clear => fragment::SKIP_ZEROS,
+        };
+        Self { compression, ..Self::OURS }
+    }
 }
 
 /// The name of what the client does, as public clients call it.

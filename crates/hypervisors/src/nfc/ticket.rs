@@ -1,6 +1,6 @@
 //! Tickets of vSphere. Each one opens one connection to the host that has the disk.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fetch::Network;
 use fetch::messages::plain_line;
@@ -11,6 +11,8 @@ use stream::error::{SourceError, SourceErrorKind};
 use tokio::sync::Mutex;
 use url::Url;
 
+use super::NfcEncoding;
+use crate::vddk::VddkOptions;
 use crate::vddk::answer::{ManagedObjectReference, VsphereCallError};
 use crate::vddk::pin::Thumbprint;
 use crate::vddk::soap::{LOGOUT_LIMIT, VsphereSession};
@@ -21,6 +23,9 @@ const DEFAULT_PORT: u16 = 902;
 
 /// Longest name of a service, and longest secret, in bytes; real secrets have 36.
 const MAX_WORD_BYTES: usize = 256;
+
+/// End of the names of services inside TLS.
+pub(super) const TLS_SUFFIX: &str = "ssl";
 
 /// Advice for when vSphere or a host refuses to give a disk away.
 pub(super) const PRIVILEGES: &str = "the user needs the privileges VirtualMachine.Provisioning.GetVmFiles (on vCenter itself) and \
@@ -33,9 +38,12 @@ pub struct TicketDesk {
     machine: ManagedObjectReference,
     /// True if certificates are verified.
     pub(super) is_verified: bool,
+    pub(super) encoding: NfcEncoding,
     /// The session with vSphere. It may expire while the disk is read, because only its own calls
     /// renew it.
     session: Mutex<Option<VsphereSession>>,
+    /// The host that the first ticket named.
+    host: OnceLock<String>,
 }
 
 /// A permission for one connection. It contains a secret, so it is never printed.
@@ -44,23 +52,27 @@ pub(super) struct NfcTicket {
     pub(super) port: u16,
     /// The thumbprint of the host's certificate; without one, only an authority will do.
     pub(super) thumbprint: Option<Thumbprint>,
-    /// The service for connections inside TLS.
+    /// The service, which ends with `ssl` if it is inside TLS.
     pub(super) service: String,
     pub(super) secret: String,
 }
 
 impl TicketDesk {
-    /// Creates the desk for `machine` of the vSphere at `endpoint`. `is_verified` is true if
-    /// `network` verifies certificates.
-    pub fn new(
-        endpoint: &Url,
+    /// Creates the desk for `machine` of the vSphere of `options`.
+    pub(crate) fn new(
+        options: &VddkOptions,
         machine: &ManagedObjectReference,
         network: &Arc<Network>,
-        is_verified: bool,
     ) -> Self {
-        let (endpoint, machine) = (endpoint.clone(), machine.clone());
-        let network = Arc::clone(network);
-        Self { endpoint, network, machine, is_verified, session: Mutex::new(None) }
+        Self {
+            endpoint: options.endpoint.clone(),
+            network: Arc::clone(network),
+            machine: machine.clone(),
+            is_verified: options.access.verifies_hosts(network),
+            encoding: options.access.transport.host_encoding(),
+            session: Mutex::new(None),
+            host: OnceLock::new(),
+        }
     }
 
     /// Returns a new ticket, with which a connection must be opened immediately.
@@ -84,6 +96,11 @@ impl TicketDesk {
         })
     }
 
+    /// Returns the host that has the disk, once a ticket has named it.
+    pub(crate) fn host(&self) -> &str {
+        self.host.get().map(String::as_str).unwrap_or_default()
+    }
+
     /// Logs out. Blocks, so it must not be called inside an asynchronous task.
     pub fn close(&self) {
         self.network.handle.block_on(async {
@@ -105,7 +122,9 @@ impl TicketDesk {
         let ticket = answer.into_child("returnval").unwrap_or_default();
         // A host that was asked directly does not name itself.
         let server = self.endpoint.host_str().unwrap_or_default();
-        let ticket = NfcTicket::from_xml(&ticket, server.trim_matches(['[', ']']))?;
+        let server = server.trim_matches(['[', ']']);
+        let ticket = NfcTicket::from_xml(&ticket, server, self.encoding)?;
+        self.host.get_or_init(|| ticket.host.clone());
         Ok(ticket)
     }
 }
@@ -141,7 +160,11 @@ pub(crate) async fn library_version(
 
 impl NfcTicket {
     /// Parses a `HostServiceTicket`. It is for the host `server` if it names none.
-    fn from_xml(ticket: &XmlElement, server: &str) -> Result<Self, SourceError> {
+    fn from_xml(
+        ticket: &XmlElement,
+        server: &str,
+        encoding: NfcEncoding,
+    ) -> Result<Self, SourceError> {
         let wrong = |what: &str| unusable_error("a ticket", what);
         let word = |name: &str| {
             let text = ticket.text_of(name).map(str::trim).filter(|text| {
@@ -159,10 +182,10 @@ impl NfcTicket {
             }
             None => DEFAULT_PORT,
         };
-        let mut service = word("service")?;
-        if !service.ends_with("ssl") {
-            service.push_str("ssl");
-        }
+        let service = word("service")?;
+        let service = service.strip_suffix(TLS_SUFFIX).unwrap_or(&service);
+        let suffix = if encoding == NfcEncoding::Clear { "" } else { TLS_SUFFIX };
+        let service = format!("{service}{suffix}");
         let host = text_of(ticket, "host").map(plain_line).unwrap_or_else(|| server.to_owned());
         Ok(Self { host, port, thumbprint, service, secret: word("sessionId")? })
     }
@@ -218,7 +241,11 @@ mod tests {
 
     fn parse(fields: &str) -> Result<NfcTicket, SourceError> {
         let xml = format!("<returnval>{fields}</returnval>");
-        NfcTicket::from_xml(&XmlElement::parse(xml.as_bytes()).unwrap(), "vc")
+        parse_for(&xml, NfcEncoding::default())
+    }
+
+    fn parse_for(xml: &str, encoding: NfcEncoding) -> Result<NfcTicket, SourceError> {
+        NfcTicket::from_xml(&XmlElement::parse(xml.as_bytes()).unwrap(), "vc", encoding)
     }
 
     #[test]
@@ -234,6 +261,8 @@ mod tests {
         let direct = parse("<service>nfcssl</service><sessionId>x</sessionId>").unwrap();
         assert_eq!((&*direct.host, direct.port, &*direct.service), ("vc", 902, "nfcssl"));
         assert!(direct.thumbprint.is_none());
+        let xml = "<returnval><service>nfcssl</service><sessionId>x</sessionId></returnval>";
+        assert_eq!(parse_for(xml, NfcEncoding::Clear).unwrap().service, "nfc");
     }
 
     #[test]

@@ -16,7 +16,8 @@ const MAX_LINE_BYTES: u64 = 4096;
 /// to 4096 bytes, and a host name has at most 253.
 const MAX_INFO_CHARS: usize = 253;
 
-/// Information that the library reports about itself and the host that it reads from.
+/// Information that the library reports about itself and the host that it reads from. Without the
+/// library, the version is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VddkLibraryInfo {
     /// Version of the VDDK library.
@@ -74,6 +75,11 @@ impl ProgramLog {
             lines.last.pop_front();
         }
         lines.last.push_back(printable::escape_text(line).into_owned());
+    }
+
+    /// Notes the host, if no program tells it.
+    pub(super) fn note_host(&self, host: &str) {
+        self.0.lock().info.host = printable::escape_line(host, MAX_INFO_CHARS);
     }
 
     /// Returns the library's information so far.

@@ -145,15 +145,15 @@ fn open_on_host(
 ) -> Result<OpenedDisk, SourceError> {
     let (endpoint, transport) = (&options.endpoint, options.access.transport);
     let mut opened: Option<(Box<dyn RangedDisk>, _)> = None;
+    let log = ProgramLog::default();
     if transport != VmwareTransport::Lease {
-        let is_verified = options.access.verifies_hosts(network);
-        let desk = TicketDesk::new(endpoint, &found.machine, network, is_verified);
-        let desk = Arc::new(desk);
+        let desk = Arc::new(TicketDesk::new(options, &found.machine, network));
         let supply = DiskSupply::Host(Arc::clone(&desk));
         let listing = changes::list_used_areas(endpoint, &found, network);
         let is_optional = transport == VmwareTransport::Auto && found.since.is_none();
         let (file, capacity) = (&found.disk.file, found.disk.capacity);
-        let disk = NfcSource::open(desk, file, capacity, listing, is_optional)?;
+        let disk = NfcSource::open(Arc::clone(&desk), file, capacity, listing, is_optional)?;
+        log.note_host(desk.host());
         opened = disk.map(|disk| (Box::new(disk) as _, Some(supply)));
     }
     let (disk, supply) = match opened {
@@ -164,7 +164,7 @@ fn open_on_host(
         endpoint: options.endpoint.clone(),
         network: Arc::clone(network),
         found,
-        log: ProgramLog::default(),
+        log,
         gone: network.stop.child_token(),
     };
     Ok((disk, supply, reading))

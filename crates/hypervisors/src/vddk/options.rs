@@ -1,5 +1,7 @@
 //! Addresses of VMware disks, and how their bytes are read.
 
+use std::str::FromStr;
+
 use fetch::Network;
 use fetch::error::invalid_error;
 use stream::error::SourceError;
@@ -8,6 +10,7 @@ use url::Url;
 use super::address::{MachineName, VmwareAddress, form_error};
 use super::nbdkit::{OBJECTS, VddkInstallation};
 use crate::checkpoints::Checkpoints;
+use crate::nfc::NfcEncoding;
 
 /// A disk, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +50,7 @@ pub enum VmwareTransport {
     #[default]
     Auto,
     /// From the ESXi host, which needs no other program.
-    Nfc,
+    Nfc(NfcEncoding),
     /// As an image, once, over HTTPS.
     Lease,
     /// With VMware's library.
@@ -56,8 +59,36 @@ pub enum VmwareTransport {
 
 impl VmwareTransport {
     /// All transports, with their names.
-    pub const ALL: [(&'static str, Self); 4] =
-        [("auto", Self::Auto), ("nfc", Self::Nfc), ("lease", Self::Lease), ("vddk", Self::Vddk)];
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("auto", Self::Auto),
+        ("nfc", Self::Nfc(NfcEncoding::SkipZeros)),
+        ("nfc-zlib", Self::Nfc(NfcEncoding::Zlib)),
+        ("nfc-clear", Self::Nfc(NfcEncoding::Clear)),
+        ("lease", Self::Lease),
+        ("vddk", Self::Vddk),
+    ];
+}
+
+impl VmwareTransport {
+    /// How the bytes of a disk travel from its host.
+    pub(crate) fn host_encoding(self) -> NfcEncoding {
+        match self {
+            Self::Nfc(encoding) => encoding,
+            _ => NfcEncoding::default(),
+        }
+    }
+}
+
+impl FromStr for VmwareTransport {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, transport)| transport).ok_or_else(|| {
+            let names = Self::ALL.map(|(name, _)| name).join(", ");
+            format!("{name:?} is not a transport: use {names}")
+        })
+    }
 }
 
 impl VddkSourceOptions {
@@ -67,13 +98,13 @@ impl VddkSourceOptions {
             || self.installation.is_for_tests() || self.installation.library.join(OBJECTS).is_dir();
         match self.transport {
             VmwareTransport::Auto => is_installed(),
-            VmwareTransport::Nfc | VmwareTransport::Lease => false,
+            VmwareTransport::Nfc(_) | VmwareTransport::Lease => false,
             VmwareTransport::Vddk => true,
         }
     }
 
     /// True if a host of which vSphere names no thumbprint is verified.
-    pub(super) fn verifies_hosts(&self, network: &Network) -> bool {
+    pub(crate) fn verifies_hosts(&self, network: &Network) -> bool {
         !network.insecure && (self.has_certificates || self.thumbprint.is_some())
     }
 

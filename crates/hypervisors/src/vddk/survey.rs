@@ -77,9 +77,7 @@ impl VmwareSurvey {
         };
         let (mut survey, disk) = network.block_on(asking)?;
         if let (Self::Machine(survey), Some(found)) = (&mut survey, disk) {
-            let is_verified = options.access.verifies_hosts(&network);
-            let desk = TicketDesk::new(&options.endpoint, &found.machine, &network, is_verified);
-            let desk = Arc::new(desk);
+            let desk = Arc::new(TicketDesk::new(options, &found.machine, &network));
             let listing = list_used_areas(&options.endpoint, &found, &network);
             let (file, capacity) = (&found.disk.file, found.disk.capacity);
             let steps = try_steps(Arc::clone(&desk), file, capacity, listing);

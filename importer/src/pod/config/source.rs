@@ -1,12 +1,15 @@
 //! Reads the source of the disk from the variables of its kind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use fetch::http::parse_header;
 use fetch::pod::{CERT_DIR, PodNetwork};
 use fetch::scheme::SourceKind;
 use hypervisors::Checkpoints;
-use hypervisors::vddk::{MachineName, VddkInstallation, VddkOptions, VddkSourceOptions};
+use hypervisors::vddk::{
+    MachineName, VddkInstallation, VddkOptions, VddkSourceOptions, VmwareTransport,
+};
 use oci::{LayerSelector, RegistryOptions};
 use program::env::{EnvReader, NamedStrings};
 use program::paths::PodPaths;
@@ -14,6 +17,7 @@ use reporting::messages::ProductKind;
 use sources::SourceLocation;
 use stores::objects::ObjectOptions;
 use stream::digest::Checksum;
+use stream::error::errno_text;
 use stream::options::{ChosenFormat, FORMAT_HEADER};
 use url::Url;
 
@@ -47,6 +51,10 @@ pub(super) const DISK_ID: &str = "IMPORTER_DISK_ID";
 const UUID: &str = "IMPORTER_UUID";
 const BACKING_FILE: &str = "IMPORTER_BACKING_FILE";
 const THUMBPRINT: &str = "IMPORTER_THUMBPRINT";
+/// Ours, not CDI's: the extra header of a DataVolume, and the line among the options of VMware's
+/// library, that choose how a VMware disk is read.
+const TRANSPORT_HEADER: &str = "x-cdi-workers-transport";
+const TRANSPORT_SETTING: &str = "transport";
 /// The snapshot to copy.
 const CURRENT_CHECKPOINT: &str = "IMPORTER_CURRENT_CHECKPOINT";
 /// The snapshot that the target already holds. Only the difference to it is copied.
@@ -249,6 +257,8 @@ fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocat
     let endpoint = http_endpoint(reader);
     let (machine, disk) = (require_text(reader, UUID), require_text(reader, BACKING_FILE));
     let checkpoints = read_checkpoints(reader);
+    let access = vddk_options(paths);
+    let transport = read_transport(reader, &access.installation.config_file);
     // Checked here, before a new disk would replace the disk of the previous stages.
     if checkpoints.previous.is_some() && checkpoints.current.is_none() {
         reader.reject_variable(PREVIOUS_CHECKPOINT, "previous checkpoint set without current");
@@ -262,9 +272,41 @@ fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocat
         access: VddkSourceOptions {
             thumbprint: reader.read_text(THUMBPRINT),
             has_certificates: reader.read_text(CERT_DIR).is_some(),
-            ..vddk_options(paths)
+            transport,
+            ..access
         },
     }))
+}
+
+/// Reads how the bytes of a VMware disk are read: from an extra header, as formats are, or from a
+/// line of the file with options of VMware's library.
+fn read_transport(reader: &mut EnvReader<'_>, file: &Path) -> VmwareTransport {
+    let lines = fs::read(file).unwrap_or_else(|error| {
+        if error.kind() != io::ErrorKind::NotFound {
+            reader.reject_variable(&file.display().to_string(), errno_text(&error));
+        }
+        Vec::new()
+    });
+    let lines = String::from_utf8_lossy(&lines);
+    let of_file = lines.lines().filter_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim() == TRANSPORT_SETTING).then(|| (file.display().to_string(), value.to_owned()))
+    });
+    let of_headers = reader.with_prefix(EXTRA_HEADER).into_iter().filter_map(|(variable, line)| {
+        let (name, value) = line.split_once(':')?;
+        name.trim().eq_ignore_ascii_case(TRANSPORT_HEADER).then(|| (variable, value.to_owned()))
+    });
+    let mut transport = VmwareTransport::default();
+    for (place, value) in of_file.chain(of_headers) {
+        match value.trim().parse() {
+            Ok(chosen) => transport = chosen,
+            Err(reason) => {
+                let reason: String = reason;
+                reader.reject_variable(&place, reason);
+            }
+        }
+    }
+    transport
 }
 
 /// Returns how VMware disks are read: with VMware's library if a side-car has brought it.

@@ -225,7 +225,7 @@ impl<'a> HostLink<'a> {
         let mut expected = [0; 44];
         expected[..8].copy_from_slice(&HANDLE.to_le_bytes());
         expected[8] = 1;
-        expected[12] = 3;
+        expected[12] = self.habits.wanted;
         expected[16..32].copy_from_slice(&payload[16..32]);
         expected[32..36].copy_from_slice(&payload[24..28]);
         expected[36..40].copy_from_slice(&payload[24..28]);

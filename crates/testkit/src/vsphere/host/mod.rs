@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::either::Either;
 
 pub use self::link::frame;
 use self::link::{HostLink, number, read_frames};
@@ -40,6 +41,10 @@ pub struct HostHabits {
     pub is_managed: bool,
     /// True for ESXi from 7.0.3 on.
     pub has_sha256: bool,
+    /// True if clients must ask for the service without TLS.
+    pub is_clear: bool,
+    /// The compression that clients must ask for.
+    pub wanted: u8,
     /// True if the fragments of all requests are sent in a random order.
     pub is_shuffling: bool,
     /// Compressions of the fragments, in turn. 0 sends them as they are.
@@ -108,6 +113,8 @@ impl EsxiHost {
                 habits: HostHabits {
                     is_managed: true,
                     has_sha256: true,
+                    is_clear: false,
+                    wanted: 3,
                     is_shuffling: false,
                     compressions: vec![3],
                     cuts: VecDeque::new(),
@@ -215,7 +222,10 @@ impl HostShared {
             return Ok(());
         }
         let second = habits.second.clone().unwrap_or_else(|| Arc::clone(&self.tls));
-        let mut service = TlsAcceptor::from(second).accept(tcp).await?;
+        let mut service = match habits.is_clear {
+            true => Either::Left(tcp),
+            false => Either::Right(TlsAcceptor::from(second).accept(tcp).await?),
+        };
         begin(&mut service, &tag).await?;
         let cut = {
             let mut state = lock(&self.state);
@@ -259,9 +269,10 @@ impl HostShared {
         let announced = habits.announced.as_ref().unwrap_or(&self.sha256);
         stream.write_all(format!("200 {announced}\r\n").as_bytes()).await?;
         let service = line(stream, "PROXY ").await?;
-        let expected = if habits.is_managed { "vpxa-nfcssl" } else { "nfcssl" };
-        expect(service == expected, &service)?;
-        stream.write_all(b"200 Connect ha-nfcssl\r\n").await?;
+        let suffix = if habits.is_clear { "" } else { "ssl" };
+        let expected = if habits.is_managed { "vpxa-nfc" } else { "nfc" };
+        expect(service == format!("{expected}{suffix}"), &service)?;
+        stream.write_all(format!("200 Connect ha-nfc{suffix}\r\n").as_bytes()).await?;
         Ok(tag)
     }
 }
