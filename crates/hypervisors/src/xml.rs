@@ -3,6 +3,8 @@
 //! No XML tree library is used, because this parser must stop at its limits on depth and number of
 //! elements, and must accept only the five entities that XML predefines.
 
+use std::str::FromStr;
+
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
@@ -134,11 +136,20 @@ impl XmlElement {
         self.children.iter().filter(move |child| child.name == name)
     }
 
-    /// Returns the trimmed text of the first child called `name`; `None` if it is missing or
-    /// empty.
-    pub(super) fn text_of(&self, name: &str) -> Option<&str> {
-        let text = self.child(name)?.text.trim();
-        (!text.is_empty()).then_some(text)
+    /// Returns the trimmed text; `None` if it is empty.
+    pub(super) fn own_text(&self) -> Option<&str> {
+        Some(self.text.trim()).filter(|text| !text.is_empty())
+    }
+
+    /// Returns the trimmed text of the element at `path` below this one, such as
+    /// `backing/fileName`; `None` if it is missing or empty.
+    pub(super) fn text_of(&self, path: &str) -> Option<&str> {
+        path.split('/').try_fold(self, |element, name| element.child(name))?.own_text()
+    }
+
+    /// Returns the value at `path`; `None` if it is missing or not valid.
+    pub(super) fn value_of<V: FromStr>(&self, path: &str) -> Option<V> {
+        self.text_of(path)?.parse().ok()
     }
 }
 

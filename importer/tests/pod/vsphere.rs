@@ -94,7 +94,8 @@ fn properties(file: &str, snapshot: &str) -> String {
         format!("<propSet><name>{name}</name><val>{value}</val></propSet>")
     };
     let device = format!(
-        "<VirtualDevice><key>2000</key><backing><fileName>{file}</fileName></backing></VirtualDevice>"
+        "<VirtualDevice><key>2000</key><backing><fileName>{file}</fileName></backing>\
+         <capacityInKB>1024</capacityInKB></VirtualDevice>"
     );
     let tree = format!(
         "<rootSnapshotList><snapshot>{snapshot}</snapshot><name>first</name></rootSnapshotList>"

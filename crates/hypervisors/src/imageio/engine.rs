@@ -46,7 +46,7 @@ impl OvirtSession {
                 _ => error,
             }
         })?;
-        let size = disk.text_of("total_size").and_then(|text| text.parse::<u64>().ok());
+        let size = disk.value_of::<u64>("total_size");
         match size {
             Some(_) => Ok(disk),
             None => Err(invalid_error(format!("the engine reports no total_size for disk {id}"))),

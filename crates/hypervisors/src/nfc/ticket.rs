@@ -118,8 +118,7 @@ impl TicketDesk {
     ) -> Result<NfcTicket, VsphereCallError> {
         let service = find_service(session).await?;
         let machine = self.machine.to_xml("vm");
-        let answer = session.call_method(&service, "NfcGetVmFiles", &machine).await?;
-        let ticket = answer.into_child("returnval").unwrap_or_default();
+        let ticket = session.call_method(&service, "NfcGetVmFiles", &machine).await?;
         // A host that was asked directly does not name itself.
         let server = self.endpoint.host_str().unwrap_or_default();
         let server = server.trim_matches(['[', ']']);
@@ -135,7 +134,6 @@ async fn find_service(
 ) -> Result<ManagedObjectReference, VsphereCallError> {
     let root = ManagedObjectReference::new("ServiceInstance", "ServiceInstance");
     let content = session.call_method(&root, "RetrieveInternalContent", "").await?;
-    let content = content.into_child("returnval").unwrap_or_default();
     let service = content.text_of("nfcService").ok_or_else(|| {
         let message = "this vSphere does not name a service for its disks: use VMware's library (--transport vddk)";
         SourceError::new(SourceErrorKind::Invalid, message)
@@ -152,7 +150,7 @@ pub(crate) async fn library_version(
     let service = find_service(session).await?;
     let host = host.map(|host| host.to_xml("hostForAccess")).unwrap_or_default();
     match session.call_method(&service, "NfcGetServerNfcLibVersion", &host).await {
-        Ok(answer) => Ok(answer.text_of("returnval").and_then(|version| version.parse().ok())),
+        Ok(answer) => Ok(answer.own_text().and_then(|version| version.parse().ok())),
         Err(VsphereCallError::Fault(fault)) if fault.kind == "InvalidRequest" => Ok(None),
         Err(failed) => Err(explain_refusal(failed)),
     }

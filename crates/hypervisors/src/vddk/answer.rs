@@ -109,7 +109,8 @@ impl VsphereFault {
     }
 }
 
-/// Returns the element with the result in `envelope`, the response to a call of `method`.
+/// Returns the result in `envelope`, the response to a call of `method`; an empty element if the
+/// method returns nothing.
 pub fn parse_response(
     method: &str,
     status: StatusCode,
@@ -124,7 +125,7 @@ pub fn parse_response(
         Some(fault) if fault.name == "Fault" => {
             Err(VsphereCallError::Fault(VsphereFault::from_xml(method, &fault)))
         }
-        Some(response) if status.is_success() => Ok(response),
+        Some(response) if status.is_success() => Ok(first_child(response).unwrap_or_default()),
         _ => {
             let code = status.as_u16();
             let message = format!(
@@ -135,8 +136,7 @@ pub fn parse_response(
     }
 }
 
-/// Returns the first child of `element`.
-pub fn first_child(element: XmlElement) -> Option<XmlElement> {
+fn first_child(element: XmlElement) -> Option<XmlElement> {
     element.children.into_iter().next()
 }
 

@@ -86,11 +86,10 @@ async fn query_page(
         escape_text(&since.to_string())
     );
     let answer = session.call_method(&found.machine, "QueryChangedDiskAreas", &arguments).await;
-    match answer {
-        Ok(response) => Ok(response.into_child("returnval").unwrap_or_default()),
-        Err(VsphereCallError::Fault(fault)) => Err(explain_fault(fault, since)),
-        Err(VsphereCallError::Lost(error)) => Err(error),
-    }
+    answer.map_err(|failed| match failed {
+        VsphereCallError::Fault(fault) => explain_fault(fault, since),
+        VsphereCallError::Lost(error) => error,
+    })
 }
 
 /// Adds fitting advice to a fault.

@@ -2,13 +2,14 @@
 
 use fetch::error::invalid_error;
 use fetch::messages::plain_line;
+use serde::Serialize;
 use stream::error::SourceError;
 
 use super::address::MachineName;
 use super::answer::ManagedObjectReference;
 use super::change_id::{BEGIN_ANEW, ChangeId};
-use super::inventory::{self, list_candidates};
-use super::soap::{ObjectProperties, VsphereSession};
+use super::inventory::{self, absent_error};
+use super::soap::VsphereSession;
 use crate::checkpoints::Checkpoints;
 use crate::xml::XmlElement;
 
@@ -47,20 +48,34 @@ pub(super) enum EarlierState {
 }
 
 /// A virtual disk of a machine or of one of its snapshots.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct VirtualDisk {
-    /// Identifier of the disk among the disks of its machine, the same in all snapshots:
-    /// `diskObjectId`, or the key of the device if that is unknown.
-    id: String,
-    /// Key of the device.
-    pub(super) key: u32,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VirtualDisk {
+    /// The label, such as `Hard disk 1`.
+    pub label: String,
     /// The file, such as `[datastore1] vm/disk-000001.vmdk`.
-    pub(super) file: String,
+    pub file: String,
     /// Size of the disk in bytes. It is reported by every vSphere that VDDK 6.5 can read from, and
     /// 6.5 is the oldest version that nbdkit loads.
-    pub(super) capacity: Option<u64>,
+    pub capacity: Option<u64>,
+    /// Identifier of the disk among the disks of its machine, the same in all snapshots:
+    /// `diskObjectId`, or the key of the device if that is unknown.
+    #[serde(skip)]
+    id: String,
+    /// Key of the device.
+    #[serde(skip)]
+    pub(super) key: u32,
     /// Change ID of the disk, if changes are tracked.
+    #[serde(skip)]
     pub(super) change_id: Option<ChangeId>,
+}
+
+/// A snapshot of a machine.
+#[derive(Debug, Serialize)]
+pub struct SnapshotEntry {
+    /// The object, such as `snapshot-7`.
+    pub id: String,
+    /// The name.
+    pub name: String,
 }
 
 /// Finds the disk `wanted` of the machine `name`, in the states that `checkpoints` specifies.
@@ -73,47 +88,35 @@ pub(super) async fn find_disk(
     let machine = inventory::find_machine(session, name).await?;
     let name = name.as_str();
     let properties = session.read_properties(&machine, &[DEVICES, "snapshot"]).await?;
-    let tree = properties.get("snapshot");
-    let snapshots = tree.map(list_snapshots).transpose()?.unwrap_or_default();
-    let with_file = |properties: &ObjectProperties| {
-        let disk = properties.get(DEVICES).and_then(|all| disk_with(all, wanted))?;
-        // This may be the file of a snapshot.
-        Some(VirtualDisk { file: wanted.to_owned(), ..disk })
-    };
-    let labelled = list_disks(&properties);
-    let mut all = labelled.iter().enumerate();
-    let by_place = all.find(|(at, (label, _))| label == wanted || at.to_string() == wanted);
-    let mut disk = with_file(&properties).or_else(|| by_place.map(|(_, (_, disk))| disk.clone()));
-    for (_, object) in &snapshots {
-        if disk.is_some() {
-            break;
+    let (disks, snapshots) = (list_disks(&properties, wanted), list_snapshots(&properties)?);
+    let with_file = |disks: &[VirtualDisk]| disks.iter().find(|disk| disk.file == wanted).cloned();
+    let mut numbered = disks.iter().enumerate();
+    let by_place = numbered.find(|(at, disk)| disk.label == wanted || at.to_string() == wanted);
+    let mut found = with_file(&disks).or_else(|| by_place.map(|(_, disk)| disk.clone()));
+    for snapshot in &snapshots {
+        if found.is_none() {
+            // This may be the file of a snapshot.
+            let properties = session.read_properties(&snapshot.object(), &[DEVICES]).await?;
+            found = with_file(&list_disks(&properties, wanted));
         }
-        disk = with_file(&session.read_properties(object, &[DEVICES]).await?);
     }
-    let disk = disk.ok_or_else(|| {
-        let all = labelled.iter().enumerate();
-        let all = all.map(|(at, (label, disk))| format!("{at} ({label}, {})", disk.file));
-        missing_error(&format!(
-            "no disk {wanted:?} in the machine {name} or its snapshots: {}",
-            list_candidates(all)
-        ))
+    let disk = found.ok_or_else(|| {
+        let all = disks.iter().enumerate();
+        let all = all.map(|(at, disk)| format!("{at} ({}, {})", disk.label, disk.file));
+        absent_error(format!("disk {wanted:?} in the machine {name} or its snapshots"), all)
     })?;
     let Some(current) = &checkpoints.current else {
-        check_file(&disk.file)?;
         return Ok(LocatedDisk { machine, snapshot: None, disk, since: None });
     };
-    let snapshot = find_snapshot(&snapshots, current, name)?.clone();
+    let snapshot = find_snapshot(&snapshots, current, name)?;
     let now = disk.at_snapshot(session, &snapshot, current).await?;
-    check_file(&now.file)?;
     let since = match &checkpoints.previous {
         None => None,
         Some(previous) => Some(match ChangeId::parse(previous) {
             Some(id) => EarlierState::Tracked(now.check_related(current, id)?),
             None => {
-                let before = disk
-                    .at_snapshot(session, find_snapshot(&snapshots, previous, name)?, previous)
-                    .await?;
-                before.check_size(&now)?;
+                let snapshot = find_snapshot(&snapshots, previous, name)?;
+                let before = disk.at_snapshot(session, &snapshot, previous).await?;
                 now.later_than(&before, current, previous)?
             }
         }),
@@ -145,14 +148,24 @@ impl LocatedDisk {
 }
 
 impl VirtualDisk {
-    fn from_device(device: &XmlElement) -> Option<Self> {
-        let number = |name| device.text_of(name).and_then(|text| text.parse::<u64>().ok());
+    /// Parses a device. The disk is in `wanted` if that is in its chain of files, otherwise in the
+    /// file at the top.
+    fn from_device(device: &XmlElement, wanted: &str) -> Option<Self> {
+        // Drives for CDs may have files as well, but no size.
+        device.child("capacityInKB")?;
         let backing = device.child("backing")?;
+        let parents = std::iter::successors(Some(backing), |backing| backing.child("parent"));
+        let mut files = parents.take(MAX_PARENTS).filter_map(|backing| backing.text_of("fileName"));
+        // The file becomes an argument of nbdkit.
+        let is_usual =
+            |file: &&str| file.len() <= MAX_FILE_BYTES && !file.contains(char::is_control);
+        let file = files.find(|file| *file == wanted).or_else(|| backing.text_of("fileName"));
         Some(Self {
+            label: device.text_of("deviceInfo/label").unwrap_or_default().to_owned(),
+            file: file.filter(is_usual)?.to_owned(),
+            capacity: device.value_of("capacityInBytes"),
             id: device.text_of("diskObjectId").or_else(|| device.text_of("key"))?.to_owned(),
-            key: device.text_of("key")?.parse().ok()?,
-            file: backing.text_of("fileName")?.to_owned(),
-            capacity: number("capacityInBytes"),
+            key: device.value_of("key")?,
             change_id: backing.text_of("changeId").and_then(ChangeId::parse),
         })
     }
@@ -166,10 +179,10 @@ impl VirtualDisk {
         name: &str,
     ) -> Result<Self, SourceError> {
         let properties = session.read_properties(snapshot, &[DEVICES]).await?;
-        let devices = properties.get(DEVICES).map_or(&[][..], |all| &all.children);
-        let mut disks = devices.iter().filter_map(Self::from_device);
-        let found = disks.find(|disk| disk.id == self.id);
-        found.ok_or_else(|| missing_error(&format!("no such disk in the snapshot {name:?}")))
+        let found = list_disks(&properties, "").into_iter().find(|disk| disk.id == self.id);
+        found.ok_or_else(|| {
+            invalid_error(format!("vSphere has no such disk in the snapshot {name:?}"))
+        })
     }
 
     /// Returns the change ID of the disk in the snapshot `name`. Fails if changes were not
@@ -205,96 +218,69 @@ impl VirtualDisk {
         current: &str,
         previous: &str,
     ) -> Result<EarlierState, SourceError> {
-        // VMware's simulator reports neither sizes nor change IDs, and its disks never change.
-        if self.capacity.or(before.capacity).is_none()
-            && self.change_id.is_none()
-            && before.change_id.is_none()
-        {
-            tracing::warn!("vSphere does not report the disk size: it is a simulator");
-            return Ok(EarlierState::Same);
-        }
-        Ok(EarlierState::Tracked(self.check_related(current, before.require_change_id(previous)?)?))
-    }
-
-    fn check_size(&self, later: &Self) -> Result<(), SourceError> {
-        match (self.capacity, later.capacity) {
+        match (before.capacity, self.capacity) {
             (Some(before), Some(now)) if before != now => Err(invalid_error(format!(
                 "the disk {} had {before} bytes in the earlier snapshot and has {now} now: import it again from the start",
-                later.file
+                self.file
             ))),
-            _ => Ok(()),
+            // VMware's simulator reports neither sizes nor change IDs, and its disks never change.
+            (None, None) if self.change_id.is_none() && before.change_id.is_none() => {
+                tracing::warn!("vSphere does not report the disk size: it is a simulator");
+                Ok(EarlierState::Same)
+            }
+            _ => {
+                let id = self.check_related(current, before.require_change_id(previous)?)?;
+                Ok(EarlierState::Tracked(id))
+            }
         }
+    }
+}
+
+impl SnapshotEntry {
+    /// Returns the reference to the object.
+    fn object(&self) -> ManagedObjectReference {
+        ManagedObjectReference::new("VirtualMachineSnapshot", &self.id)
     }
 }
 
 /// Finds the snapshot of the machine `machine` that is called `wanted`, or whose object is.
-pub(super) fn find_snapshot<'s>(
-    snapshots: &'s [(String, ManagedObjectReference)],
+pub(super) fn find_snapshot(
+    snapshots: &[SnapshotEntry],
     wanted: &str,
     machine: &str,
-) -> Result<&'s ManagedObjectReference, SourceError> {
-    let mut all = snapshots.iter();
-    let found = all.find(|(name, object)| name == wanted || object.name == wanted);
-    found.map(|(_, object)| object).ok_or_else(|| {
-        let all = snapshots.iter().map(|(name, object)| format!("{name} ({})", object.name));
-        let all = list_candidates(all);
-        missing_error(&format!("no snapshot {wanted:?} of the machine {machine}: {all}"))
+) -> Result<ManagedObjectReference, SourceError> {
+    let found = snapshots.iter().find(|entry| entry.name == wanted || entry.id == wanted);
+    found.map(SnapshotEntry::object).ok_or_else(|| {
+        let all = snapshots.iter().map(|entry| format!("{} ({})", entry.name, entry.id));
+        absent_error(format!("snapshot {wanted:?} of the machine {machine}"), all)
     })
 }
 
-/// Lists the disks of a machine with their labels, such as `Hard disk 1`, in vSphere's order.
-pub(super) fn list_disks(properties: &ObjectProperties) -> Vec<(String, VirtualDisk)> {
-    let devices = properties.get(DEVICES).map_or(&[][..], |all| &all.children);
-    // Drives for CDs may have files as well, but no size.
-    let disks = devices.iter().filter(|device| device.child("capacityInKB").is_some());
-    let labelled = disks.filter_map(|device| {
-        let label = device.child("deviceInfo").and_then(|info| info.text_of("label"));
-        Some((label.unwrap_or_default().to_owned(), VirtualDisk::from_device(device)?))
-    });
-    labelled.collect()
+/// Lists the disks of a machine or snapshot with these `properties`, in vSphere's order. A disk
+/// whose chain of files includes `wanted` is listed with that file.
+pub(super) fn list_disks(properties: &XmlElement, wanted: &str) -> Vec<VirtualDisk> {
+    let devices = properties.child(DEVICES).map_or(&[][..], |all| &all.children);
+    devices.iter().filter_map(|device| VirtualDisk::from_device(device, wanted)).collect()
 }
 
-/// Finds the disk whose chain of files includes `file`.
-fn disk_with(devices: &XmlElement, file: &str) -> Option<VirtualDisk> {
-    let is_it = |device: &&XmlElement| {
-        let parents =
-            std::iter::successors(device.child("backing"), |backing| backing.child("parent"));
-        parents.take(MAX_PARENTS).any(|backing| backing.text_of("fileName") == Some(file))
-    };
-    devices.children.iter().find(is_it).and_then(VirtualDisk::from_device)
-}
-
-/// Rejects text that cannot be the file of a disk, because it becomes an argument of nbdkit.
-fn check_file(file: &str) -> Result<(), SourceError> {
-    if file.len() <= MAX_FILE_BYTES && !file.contains(char::is_control) {
-        return Ok(());
-    }
-    Err(missing_error(&format!("a disk in {:?}, which is not a valid file name", plain_line(file))))
-}
-
-/// Lists all snapshots of a tree with their names, parents first.
-pub(super) fn list_snapshots(
-    info: &XmlElement,
-) -> Result<Vec<(String, ManagedObjectReference)>, SourceError> {
+/// Lists all snapshots of a machine with these `properties`, parents first.
+pub(super) fn list_snapshots(properties: &XmlElement) -> Result<Vec<SnapshotEntry>, SourceError> {
     let mut found = Vec::new();
     // A list is used instead of recursion, because the server decides how deep snapshots nest.
-    let mut waiting: Vec<&XmlElement> = info.children_named("rootSnapshotList").collect();
+    let trees = properties.child("snapshot").map(|info| info.children_named("rootSnapshotList"));
+    let mut waiting: Vec<&XmlElement> = trees.into_iter().flatten().collect();
     while let Some(tree) = waiting.pop() {
         if found.len() == MAX_SNAPSHOTS {
             break;
         }
-        if let Some(object) = tree.text_of("snapshot") {
+        if let Some(id) = tree.text_of("snapshot") {
+            let id = ManagedObjectReference::from_name("VirtualMachineSnapshot", id)?.name;
             let name = tree.text_of("name").unwrap_or_default().to_owned();
-            found
-                .push((name, ManagedObjectReference::from_name("VirtualMachineSnapshot", object)?));
+            found.push(SnapshotEntry { id, name });
         }
         waiting.extend(tree.children_named("childSnapshotList"));
     }
     Ok(found)
-}
-
-fn missing_error(what: &str) -> SourceError {
-    invalid_error(format!("vSphere has {what}"))
 }
 
 #[cfg(test)]
@@ -307,10 +293,11 @@ mod tests {
 
     fn disk(change_id: Option<&str>, capacity: u64) -> VirtualDisk {
         VirtualDisk {
-            id: "1-2000".to_owned(),
-            key: 2000,
+            label: "Hard disk 1".to_owned(),
             file: "[a] vm/d-000002.vmdk".to_owned(),
             capacity: Some(capacity),
+            id: "1-2000".to_owned(),
+            key: 2000,
             change_id: change_id.map(|id| ChangeId::parse(id).unwrap()),
         }
     }
@@ -318,17 +305,19 @@ mod tests {
     #[test]
     fn a_disk_is_found_by_any_of_its_files() {
         let devices = element(
-            "<val><VirtualDevice><key>1</key></VirtualDevice>\
-             <VirtualDevice><key>2000</key><backing><fileName>[a] vm/d-000002.vmdk</fileName>\
+            "<p><config.hardware.device><VirtualDevice><key>1</key></VirtualDevice>\
+             <VirtualDevice><key>2000</key><deviceInfo><label>Hard disk 1</label></deviceInfo><backing><fileName>[a] vm/d-000002.vmdk</fileName>\
              <parent><fileName>[a] vm/d-000001.vmdk</fileName><parent><fileName>[a] vm/d.vmdk</fileName></parent></parent>\
              <changeId>52 de-61 d5/8</changeId></backing>\
-             <capacityInKB>1024</capacityInKB><capacityInBytes>1048576</capacityInBytes><diskObjectId>1-2000</diskObjectId></VirtualDevice></val>",
+             <capacityInKB>1024</capacityInKB><capacityInBytes>1048576</capacityInBytes><diskObjectId>1-2000</diskObjectId></VirtualDevice>\
+             </config.hardware.device></p>",
         );
         let expected = disk(Some("52 de-61 d5/8"), 1 << 20);
         for file in ["[a] vm/d.vmdk", "[a] vm/d-000001.vmdk", "[a] vm/d-000002.vmdk"] {
-            assert_eq!(disk_with(&devices, file).as_ref(), Some(&expected), "{file}");
+            let expected = VirtualDisk { file: file.to_owned(), ..expected.clone() };
+            assert_eq!(list_disks(&devices, file), [expected]);
         }
-        assert_eq!(disk_with(&devices, "[a] vm/e.vmdk"), None);
+        assert_eq!(list_disks(&devices, "[a] vm/e.vmdk"), [expected]);
     }
 
     #[test]
@@ -346,20 +335,19 @@ mod tests {
         refused(later.map(|_| tracked.change_id.clone().unwrap()), "in the snapshot \"now\"");
         let simulated = VirtualDisk { capacity: None, ..disk(None, 0) };
         assert_eq!(simulated.later_than(&simulated, "b", "a").unwrap(), EarlierState::Same);
-        assert!(tracked.check_size(&disk(None, 512)).is_ok());
-        assert!(tracked.check_size(&disk(None, 1024)).is_err());
+        let resized = disk(Some("52-61/9"), 1024).later_than(&tracked, "now", "then").unwrap_err();
+        assert!(resized.to_string().contains("had 512 bytes"), "{resized}");
     }
 
     #[test]
     fn snapshots_are_listed_with_their_children() {
         let info = element(
-            "<val><rootSnapshotList><snapshot>snapshot-1</snapshot><name>a</name>\
+            "<p><snapshot><rootSnapshotList><snapshot>snapshot-1</snapshot><name>a</name>\
              <childSnapshotList><snapshot>snapshot-2</snapshot><name>b</name></childSnapshotList>\
-             </rootSnapshotList></val>",
+             </rootSnapshotList></snapshot></p>",
         );
         let snapshots = list_snapshots(&info).unwrap();
-        let names: Vec<_> =
-            snapshots.iter().map(|(name, object)| (&**name, &*object.name)).collect();
+        let names: Vec<_> = snapshots.iter().map(|entry| (&*entry.name, &*entry.id)).collect();
         assert_eq!(names, [("a", "snapshot-1"), ("b", "snapshot-2")]);
     }
 }

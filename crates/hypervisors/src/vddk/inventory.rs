@@ -1,13 +1,15 @@
 //! Finds and lists the machines of a vSphere.
 
+use std::fmt::Display;
+
 use fetch::error::invalid_error;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use stream::error::SourceError;
 
 use super::address::MachineName;
-use super::answer::{ManagedObjectReference, first_child};
-use super::soap::VsphereSession;
+use super::answer::ManagedObjectReference;
+use super::soap::{VsphereSession, properties_of};
 use crate::xml::{XmlElement, escape_text};
 
 /// The type of machines.
@@ -38,17 +40,12 @@ pub struct MachineEntry {
 }
 
 impl MachineEntry {
-    fn from_object(object: &XmlElement) -> Result<Option<Self>, SourceError> {
-        let property = |path: &str| {
-            let mut sets = object.children_named("propSet");
-            sets.find(|set| set.text_of("name") == Some(path))?.text_of("val").map(str::to_owned)
-        };
-        let (Some(found), Some(name)) = (object.text_of("obj"), property("name")) else {
-            return Ok(None);
-        };
-        let id = ManagedObjectReference::from_name(KIND, found)?.name;
-        let uuid = property("config.instanceUuid").filter(|uuid| is_uuid(uuid));
-        Ok(Some(Self { id, name, uuid }).filter(|machine| machine.name.len() <= MAX_NAME_BYTES))
+    fn from_object(object: &XmlElement) -> Option<Self> {
+        let properties = properties_of(object);
+        let name = properties.text_of("name").filter(|name| name.len() <= MAX_NAME_BYTES)?;
+        let uuid = properties.text_of("config.instanceUuid").filter(|uuid| is_uuid(uuid));
+        let id = ManagedObjectReference::from_name(KIND, object.text_of("obj")?).ok()?.name;
+        Some(Self { id, name: name.to_owned(), uuid: uuid.map(str::to_owned) })
     }
 
     fn candidate(&self) -> String {
@@ -68,10 +65,16 @@ pub(super) async fn find_machine(
 ) -> Result<ManagedObjectReference, SourceError> {
     let wanted = name.as_str();
     let is_only_uuid = matches!(name, MachineName::Uuid(_));
+    let index = session.manager_reference("SearchIndex", "searchIndex")?;
     if is_only_uuid || is_uuid(wanted) {
         for of_instance in [true, false] {
-            if let Some(machine) = session.find_machine(wanted, of_instance).await? {
-                return Ok(machine);
+            let arguments = format!(
+                "<uuid>{}</uuid><vmSearch>true</vmSearch><instanceUuid>{of_instance}</instanceUuid>",
+                escape_text(wanted)
+            );
+            let found = session.call_method(&index, "FindByUuid", &arguments).await?;
+            if let Some(name) = found.own_text() {
+                return ManagedObjectReference::from_name(KIND, name);
             }
         }
     }
@@ -79,14 +82,11 @@ pub(super) async fn find_machine(
         return Err(invalid_error(format!("vSphere has no machine with uuid {wanted}")));
     }
     if wanted.contains('/') {
-        let index = session.manager_reference("SearchIndex", "searchIndex")?;
         let path = escape_text(wanted.trim_matches('/'));
         let arguments = format!("<inventoryPath>{path}</inventoryPath>");
-        let answer = session.call_method(&index, "FindByInventoryPath", &arguments).await?;
+        let found = session.call_method(&index, "FindByInventoryPath", &arguments).await?;
         // Folders and hosts have paths as well.
-        let is_machine =
-            |found: &XmlElement| found.kind.as_ref().is_some_and(|kind| kind.ends_with(KIND));
-        if let Some(found) = first_child(answer).filter(is_machine) {
+        if found.kind.is_some_and(|kind| kind.ends_with(KIND)) {
             return ManagedObjectReference::from_name(KIND, &found.text);
         }
     }
@@ -94,10 +94,10 @@ pub(super) async fn find_machine(
     let named: Vec<_> = machines.iter().filter(|machine| machine.is_called(wanted)).collect();
     match named[..] {
         [machine] => Ok(ManagedObjectReference::new(KIND, &machine.id)),
-        [] => Err(invalid_error(format!(
-            "vSphere has no machine {wanted:?}: {}",
-            list_candidates(machines.iter().map(MachineEntry::candidate))
-        ))),
+        [] => {
+            let all = machines.iter().map(MachineEntry::candidate);
+            Err(absent_error(format!("machine {wanted:?}"), all))
+        }
         _ => Err(invalid_error(format!(
             "vSphere has {} machines called {wanted:?}, use the id of one: {}",
             named.len(),
@@ -115,10 +115,7 @@ pub(super) async fn list_machines(
     let arguments = format!("{root}<type>{KIND}</type><recursive>true</recursive>");
     let view = session.call_method(&views, "CreateContainerView", &arguments).await?;
     // vSphere removes the view with the session.
-    let view = ManagedObjectReference::new(
-        "ContainerView",
-        first_child(view).unwrap_or_default().text.trim(),
-    );
+    let view = ManagedObjectReference::new("ContainerView", view.text.trim());
     let collector = session.manager_reference("PropertyCollector", "propertyCollector")?;
     let mut arguments = format!(
         "<specSet><propSet><type>{KIND}</type><pathSet>name</pathSet><pathSet>config.instanceUuid</pathSet></propSet>\
@@ -132,10 +129,7 @@ pub(super) async fn list_machines(
     let mut machines = Vec::new();
     for _ in 0..MAX_MACHINES / PAGE {
         let page = session.call_method(&collector, method, &arguments).await?;
-        let page = first_child(page).unwrap_or_default();
-        for object in page.children_named("objects") {
-            machines.extend(MachineEntry::from_object(object)?);
-        }
+        machines.extend(page.children_named("objects").filter_map(MachineEntry::from_object));
         match page.text_of("token").filter(|_| machines.len() < MAX_MACHINES) {
             Some(token) => arguments = format!("<token>{}</token>", escape_text(token)),
             None => break,
@@ -146,8 +140,15 @@ pub(super) async fn list_machines(
     Ok(machines)
 }
 
-/// Lists what there is in place of something that is missing, for an error.
-pub(super) fn list_candidates(all: impl ExactSizeIterator<Item = String>) -> String {
+/// Creates the error for something that is missing. `all` is what there is in its place.
+pub(super) fn absent_error(
+    what: impl Display,
+    all: impl ExactSizeIterator<Item = String>,
+) -> SourceError {
+    invalid_error(format!("vSphere has no {what}: {}", list_candidates(all)))
+}
+
+fn list_candidates(all: impl ExactSizeIterator<Item = String>) -> String {
     let count = all.len();
     let shown: Vec<_> =
         all.take(CANDIDATES).map(|one| printable::escape_line(&one, CANDIDATE_CHARS)).collect();
@@ -171,7 +172,7 @@ mod tests {
     fn machines_are_called_by_name_or_object() {
         let xml = "<objects><obj type='VirtualMachine'>vm-7</obj><propSet><name>name</name><val>a%2fb</val></propSet></objects>";
         let object = XmlElement::parse(xml.as_bytes()).unwrap();
-        let machine = MachineEntry::from_object(&object).unwrap().unwrap();
+        let machine = MachineEntry::from_object(&object).unwrap();
         for (name, is_it) in [("a/b", true), ("a%2fb", true), ("vm-7", true), ("a", false)] {
             assert_eq!(machine.is_called(name), is_it, "{name}");
         }

@@ -26,9 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use super::answer::{
-    ManagedObjectReference, VsphereCallError, VsphereFault, first_child, resized_error,
-};
+use super::answer::{ManagedObjectReference, VsphereCallError, VsphereFault, resized_error};
 use super::disk::{DEVICES, LocatedDisk};
 use super::soap::{LOGOUT_LIMIT, VsphereSession};
 use crate::blocks::RangedDisk;
@@ -230,7 +228,7 @@ fn check_head(head: &[u8], capacity: Option<u64>) -> Result<(), SourceError> {
 impl ExportLease {
     /// Reports progress until this is dropped, more often than the lease demands.
     fn start_reports(&mut self, info: &XmlElement) {
-        let limit = info.text_of("leaseTimeout").and_then(|seconds| seconds.parse::<u32>().ok());
+        let limit = info.value_of::<u32>("leaseTimeout");
         let limit = limit.map_or(REPORT_PAUSE, |seconds| Duration::from_secs(seconds.into()) / 4);
         let pause = limit.clamp(MIN_REPORT_PAUSE, REPORT_PAUSE);
         let state = Arc::clone(&self.state);
@@ -277,7 +275,7 @@ impl LeaseState {
         loop {
             let answer = self.session.lock().await.call_method(object, method, "").await;
             let error = match answer {
-                Ok(answer) => return self.keep_lease(answer),
+                Ok(answer) => return self.keep_lease(&answer),
                 Err(failed) => self.explain_failure(failed),
             };
             let failure = match error.kind() {
@@ -288,12 +286,9 @@ impl LeaseState {
         }
     }
 
-    fn keep_lease(&self, answer: XmlElement) -> Result<(), SourceError> {
-        let name = first_child(answer).map(|lease| lease.text).unwrap_or_default();
-        let name = name.trim();
-        if name.is_empty() || name.len() > MAX_NAME_BYTES {
-            return Err(unusable_error("a lease", "name"));
-        }
+    fn keep_lease(&self, answer: &XmlElement) -> Result<(), SourceError> {
+        let name = answer.own_text().filter(|name| name.len() <= MAX_NAME_BYTES);
+        let name = name.ok_or_else(|| unusable_error("a lease", "name"))?;
         self.object.get_or_init(|| ManagedObjectReference::new("HttpNfcLease", name));
         Ok(())
     }
@@ -308,12 +303,12 @@ impl LeaseState {
             loop {
                 let paths = ["state", "error", "info"];
                 let properties = session.read_properties(lease, &paths).await?;
-                let state = properties.get("state").map_or("", |state| state.text.trim());
-                match (state, properties.get("info")) {
+                let state = properties.text_of("state").unwrap_or_default();
+                match (state, properties.child("info")) {
                     ("ready", Some(info)) => return Ok(info.clone()),
                     ("initializing" | "ready", _) => sleep(READY_PAUSE).await,
                     _ => {
-                        let fault = VsphereFault::from_state(state, properties.get("error"));
+                        let fault = VsphereFault::from_state(state, properties.child("error"));
                         return Err(self.explain_failure(VsphereCallError::Fault(fault)));
                     }
                 }
@@ -404,7 +399,7 @@ async fn find_slot(
 ) -> Result<DiskSlot, SourceError> {
     let object = found.snapshot.as_ref().unwrap_or(&found.machine);
     let properties = session.read_properties(object, &[DEVICES]).await?;
-    let devices = properties.get(DEVICES).map_or(&[][..], |all| &all.children);
+    let devices = properties.child(DEVICES).map_or(&[][..], |all| &all.children);
     DiskSlot::among(devices, &found.disk.key.to_string(), &found.disk.file)
 }
 
@@ -413,9 +408,8 @@ impl DiskSlot {
     /// no earlier one.
     fn among(devices: &[XmlElement], key: &str, file: &str) -> Result<Self, SourceError> {
         let with_key = |key| devices.iter().find(|device| device.text_of("key") == key);
-        let device = with_key(Some(key)).filter(|device| {
-            device.child("backing").and_then(|backing| backing.text_of("fileName")) == Some(file)
-        });
+        let device =
+            with_key(Some(key)).filter(|device| device.text_of("backing/fileName") == Some(file));
         let device = device.ok_or_else(|| {
             invalid_error(format!(
                 "the disk is in the file {file:?} no longer, and a lease exports only the present state: take a snapshot and name \

@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, header};
 use stream::error::SourceError;
 use url::Url;
 
-use super::answer::{ManagedObjectReference, VsphereCallError, first_child, parse_response};
+use super::answer::{ManagedObjectReference, VsphereCallError, parse_response};
 use crate::xml::{XmlElement, escape_text};
 
 /// Longest response, in bytes. The devices of one machine take tens of KiB, a tree of snapshots
@@ -60,9 +60,7 @@ impl VsphereSession {
             content: XmlElement::default(),
         };
         let root = ManagedObjectReference::new("ServiceInstance", "ServiceInstance");
-        let answer = session.call_method(&root, "RetrieveServiceContent", "").await?;
-        session.content =
-            first_child(answer).ok_or_else(|| unexpected_error("RetrieveServiceContent"))?;
+        session.content = session.call_method(&root, "RetrieveServiceContent", "").await?;
         session.log_in().await?;
         Ok(session)
     }
@@ -75,6 +73,19 @@ impl VsphereSession {
         );
         let manager = self.manager_reference("SessionManager", "sessionManager")?;
         self.send_call(&manager, "Login", &arguments).await.map(drop)
+    }
+
+    /// Opens a session for `work`, and ends it also if that fails: otherwise vSphere would keep the
+    /// session until it expires.
+    pub(crate) async fn run<T>(
+        endpoint: &Url,
+        network: &Arc<Network>,
+        work: impl AsyncFnOnce(&mut Self) -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        let mut session = Self::open(endpoint, network).await?;
+        let done = work(&mut session).await;
+        session.close().await;
+        done
     }
 
     /// Ends the session. A failure is only logged, because the session also ends by itself later.
@@ -95,31 +106,12 @@ impl VsphereSession {
         parse_header(&format!("Cookie: {cookie}"), true).ok().flatten()
     }
 
-    /// Finds the machine with this UUID in any data centre. `uuid` is the instance UUID if
-    /// `of_instance` is true, otherwise the BIOS UUID.
-    pub(crate) async fn find_machine(
-        &mut self,
-        uuid: &str,
-        of_instance: bool,
-    ) -> Result<Option<ManagedObjectReference>, SourceError> {
-        let index = self.manager_reference("SearchIndex", "searchIndex")?;
-        let arguments = format!(
-            "<uuid>{}</uuid><vmSearch>true</vmSearch><instanceUuid>{of_instance}</instanceUuid>",
-            escape_text(uuid)
-        );
-        let found = first_child(self.call_method(&index, "FindByUuid", &arguments).await?);
-        found
-            .map(|found| ManagedObjectReference::from_name("VirtualMachine", &found.text))
-            .transpose()
-    }
-
-    /// Reads some properties of an object. The result contains one element for each property that
-    /// is set, in any order.
+    /// Reads some properties of an object, as from [`properties_of`].
     pub(crate) async fn read_properties(
         &mut self,
         object: &ManagedObjectReference,
         paths: &[&str],
-    ) -> Result<ObjectProperties, VsphereCallError> {
+    ) -> Result<XmlElement, VsphereCallError> {
         let collector = self.manager_reference("PropertyCollector", "propertyCollector")?;
         let paths: String = paths.iter().map(|path| format!("<pathSet>{path}</pathSet>")).collect();
         let arguments = format!(
@@ -127,15 +119,8 @@ impl VsphereSession {
             object.kind,
             object.to_xml("obj")
         );
-        let found =
-            first_child(self.call_method(&collector, "RetrievePropertiesEx", &arguments).await?);
-        let sets = found
-            .into_iter()
-            .flat_map(|found| found.children)
-            .filter(|child| child.name == "objects")
-            .flat_map(|object| object.children)
-            .filter(|child| child.name == "propSet");
-        Ok(ObjectProperties(sets.collect()))
+        let found = self.call_method(&collector, "RetrievePropertiesEx", &arguments).await?;
+        Ok(found.child("objects").map(properties_of).unwrap_or_default())
     }
 
     /// Returns the reference to the manager in the element `element` of the server's content.
@@ -145,12 +130,12 @@ impl VsphereSession {
         element: &str,
     ) -> Result<ManagedObjectReference, SourceError> {
         let name = self.content.text_of(element);
-        name.map(|name| ManagedObjectReference::new(kind, name))
-            .ok_or_else(|| unexpected_error("RetrieveServiceContent"))
+        name.map(|name| ManagedObjectReference::new(kind, name)).ok_or_else(|| {
+            invalid_error("vSphere answers RetrieveServiceContent with an unexpected document")
+        })
     }
 
-    /// Calls `method` of `this` and returns the element of its response. A session that has
-    /// expired is renewed once.
+    /// Calls `method` of `this` and returns its result. A session that has expired is renewed once.
     pub(crate) async fn call_method(
         &mut self,
         this: &ManagedObjectReference,
@@ -203,14 +188,14 @@ impl VsphereSession {
     }
 }
 
-/// The result of [`VsphereSession::read_properties`].
-pub(crate) struct ObjectProperties(Vec<XmlElement>);
-
-impl ObjectProperties {
-    /// Returns the value at `path`.
-    pub(crate) fn get(&self, path: &str) -> Option<&XmlElement> {
-        self.0.iter().find(|set| set.text_of("name") == Some(path)).and_then(|set| set.child("val"))
-    }
+/// Returns the properties that `object`, an `ObjectContent`, has. Each is a child that is called
+/// like its path.
+pub(super) fn properties_of(object: &XmlElement) -> XmlElement {
+    let named = object.children_named("propSet").filter_map(|set| {
+        let name = set.text_of("name")?.to_owned();
+        Some(XmlElement { name, ..set.child("val")?.clone() })
+    });
+    XmlElement { children: named.collect(), ..XmlElement::default() }
 }
 
 /// Returns the URL for calls of vSphere: `/sdk` below its own URL.
@@ -227,10 +212,6 @@ fn sdk_url(endpoint: &Url) -> Url {
 fn session_cookie(headers: &HeaderMap) -> Option<String> {
     let cookie = headers.get(header::SET_COOKIE)?.to_str().ok()?;
     Some(cookie.split(';').next()?.trim().to_owned())
-}
-
-fn unexpected_error(method: &str) -> SourceError {
-    invalid_error(format!("vSphere answers {method} with an unexpected document"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use stream::error::SourceError;
 
 use super::answer::ManagedObjectReference;
 use super::changes::list_used_areas;
-use super::disk::{DEVICES, LocatedDisk, find_snapshot, list_disks, list_snapshots};
+use super::disk::{
+    DEVICES, LocatedDisk, SnapshotEntry, VirtualDisk, find_snapshot, list_disks, list_snapshots,
+};
 use super::inventory::{MachineEntry, find_machine, list_machines};
 use super::nbdkit::{NBDKIT, OBJECTS, VddkInstallation};
 use super::soap::VsphereSession;
@@ -37,31 +39,11 @@ pub struct MachineSurvey {
     /// True if changes of its disks are tracked. `None` if vSphere does not say.
     pub change_tracking: Option<bool>,
     /// The disks.
-    pub disks: Vec<DiskEntry>,
+    pub disks: Vec<VirtualDisk>,
     /// The snapshots.
     pub snapshots: Vec<SnapshotEntry>,
     /// The steps to the first disk, and whether they work.
     pub steps: Vec<SurveyStep>,
-}
-
-/// A disk of a machine.
-#[derive(Debug, Serialize)]
-pub struct DiskEntry {
-    /// The label, such as `Hard disk 1`.
-    pub label: String,
-    /// The file.
-    pub file: String,
-    /// The size in bytes.
-    pub capacity: Option<u64>,
-}
-
-/// A snapshot of a machine.
-#[derive(Debug, Serialize)]
-pub struct SnapshotEntry {
-    /// The object, such as `snapshot-7`.
-    pub id: String,
-    /// The name.
-    pub name: String,
 }
 
 impl VmwareSurvey {
@@ -69,12 +51,9 @@ impl VmwareSurvey {
     /// each transport. Blocks, so it must not be called inside an asynchronous task.
     pub fn of_server(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
         let network = verified_network(&options.access, network)?;
-        let asking = async {
-            let mut session = VsphereSession::open(&options.endpoint, &network).await?;
-            let found = with_lookup_limit(ask_server(&mut session, options)).await;
-            session.close().await;
-            found
-        };
+        let asking = VsphereSession::run(&options.endpoint, &network, async |session| {
+            with_lookup_limit(ask_server(session, options)).await
+        });
         let (mut survey, disk) = network.block_on(asking)?;
         if let (Self::Machine(survey), Some(found)) = (&mut survey, disk) {
             let desk = Arc::new(TicketDesk::new(options, &found.machine, &network));
@@ -98,23 +77,20 @@ async fn ask_server(
     let machine = find_machine(session, &options.machine).await?;
     let paths = [DEVICES, "snapshot", "name", "config.changeTrackingEnabled", "runtime.host"];
     let properties = session.read_properties(&machine, &paths).await?;
-    let text = |path| properties.get(path).map(|value| value.text.trim());
-    let snapshots = properties.get("snapshot").map(list_snapshots).transpose()?;
-    let snapshots = snapshots.unwrap_or_default();
-    let disks = list_disks(&properties);
+    let (disks, snapshots) = (list_disks(&properties, ""), list_snapshots(&properties)?);
     let located =
         |disk, snapshot| LocatedDisk { machine: machine.clone(), snapshot, disk, since: None };
     let tried = match (disks.first(), &options.checkpoints.current) {
-        (Some((_, disk)), Some(wanted)) => {
+        (Some(disk), Some(wanted)) => {
             let snapshot = find_snapshot(&snapshots, wanted, options.machine.as_str())?;
-            let disk = disk.at_snapshot(session, snapshot, wanted).await?;
-            Some(located(disk, Some(snapshot.clone())))
+            let disk = disk.at_snapshot(session, &snapshot, wanted).await?;
+            Some(located(disk, Some(snapshot)))
         }
-        (first, _) => first.map(|(_, disk)| located(disk.clone(), None)),
+        (first, _) => first.map(|disk| located(disk.clone(), None)),
     };
-    let host = text("runtime.host")
-        .map(|host| ManagedObjectReference::from_name("HostSystem", host))
-        .transpose()?;
+    let host = properties.text_of("runtime.host");
+    let host =
+        host.map(|host| ManagedObjectReference::from_name("HostSystem", host)).transpose()?;
     let version = match library_version(session, host.as_ref()).await {
         Ok(Some(version)) => Ok(format!("version {version}: 11 is ESXi 8, 7 is ESXi 7.0")),
         Ok(None) => Ok("the host does not tell it, it may be older than ESXi 6.5".to_owned()),
@@ -125,16 +101,10 @@ async fn ask_server(
     let works = version.is_ok();
     let survey = MachineSurvey {
         id: machine.name,
-        name: text("name").unwrap_or_default().to_owned(),
-        change_tracking: text("config.changeTrackingEnabled").map(|text| text == "true"),
-        disks: disks
-            .into_iter()
-            .map(|(label, disk)| DiskEntry { label, file: disk.file, capacity: disk.capacity })
-            .collect(),
-        snapshots: snapshots
-            .into_iter()
-            .map(|(name, object)| SnapshotEntry { id: object.name, name })
-            .collect(),
+        name: properties.text_of("name").unwrap_or_default().to_owned(),
+        change_tracking: properties.value_of("config.changeTrackingEnabled"),
+        disks,
+        snapshots,
         steps: vec![
             step("vddk", is_installed, library),
             step("nfc", works, version.unwrap_or_else(|error| error)),
