@@ -42,8 +42,9 @@ pub struct TerminationMessage {
     pub message: Option<String>,
 }
 
-/// Library version and host of a VDDK import.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Information that the VDDK library reports about itself and the host that it reads from. Without
+/// the library, the version is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct VddkInfo {
     /// Version of the VDDK library.

@@ -24,7 +24,7 @@ use fetch::scheme::{SourceKind, find_scheme, listed_schemes};
 use hypervisors::Checkpoints;
 use hypervisors::imageio::{self, ImageIoSource, disk_of_engine};
 use hypervisors::nbd::{NbdSource, NbdUri};
-use hypervisors::vddk::{self, VddkLibraryInfo, VddkOptions, VddkSource, VddkSourceOptions};
+use hypervisors::vddk::{self, VddkInfo, VddkOptions, VddkSource, VddkSourceOptions};
 use oci::{self, RegistryOptions, RegistrySource};
 use stores::glance::{self, GlanceAccess, GlanceOptions};
 use stores::objects::ObjectOptions;
@@ -222,7 +222,7 @@ pub enum SourceInfo {
     },
     /// Returns what the VDDK library reports about itself. The information is complete when the
     /// first byte has been read.
-    Library(Box<dyn Fn() -> VddkLibraryInfo>),
+    Library(Box<dyn Fn() -> VddkInfo>),
 }
 
 impl OpenedSource {

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use fetch::Network;
 use fetch::http::read_secret_headers;
-use hypervisors::vddk::VddkLibraryInfo;
 use oci;
-use program::report::{self, TerminationMessage};
+use program::report::TerminationMessage;
 use reporting::messages::ProductKind;
 use reporting::watch;
 use sources::{OpenedSource, SourceInfo, SourceLocation};
@@ -129,10 +128,7 @@ impl PodImport {
                 labels::add_image_labels(&mut message, &variables);
                 imported.digest = Some(digest);
             }
-            SourceInfo::Library(info) => {
-                let VddkLibraryInfo { version, host } = info();
-                message.vddk_info = Some(report::VddkInfo { version, host });
-            }
+            SourceInfo::Library(info) => message.vddk_info = Some(info()),
         }
         if self.config.has_provenance {
             imported.add_labels(&mut message);

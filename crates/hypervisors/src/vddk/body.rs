@@ -12,16 +12,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::disk::LocatedDisk;
 use super::log::ProgramLog;
+use super::options::VddkOptions;
 use super::soap::VsphereSession;
 
 /// The state of a disk that is being read.
 #[derive(Clone)]
 pub(super) struct VddkReadState {
-    pub(super) endpoint: url::Url,
+    pub(super) options: VddkOptions,
     pub(super) network: Arc<Network>,
     pub(super) found: LocatedDisk,
+    /// The log of nbdkit; empty if the disk is read without it.
     pub(super) log: ProgramLog,
-    /// Cancelled when nbdkit has ended.
+    /// Cancelled when nbdkit has ended, so that every wait for it ends at once instead of at its
+    /// time limit.
     pub(super) gone: CancellationToken,
 }
 
@@ -51,12 +54,10 @@ impl VddkReadState {
         if self.found.snapshot.is_none() {
             return Ok(());
         }
-        let checking = async {
-            let mut session = VsphereSession::open(&self.endpoint, &self.network).await?;
-            let unchanged = with_lookup_limit(self.found.check_unchanged(&mut session)).await;
-            session.close().await;
-            unchanged
-        };
+        let checking =
+            VsphereSession::run(&self.options.endpoint, &self.network, async |session| {
+                with_lookup_limit(self.found.check_unchanged(session)).await
+            });
         self.network.block_on(checking).map_err(|error| match error.kind() {
             SourceErrorKind::Stopped => error,
             _ => SourceError::with_context(

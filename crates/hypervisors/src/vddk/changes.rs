@@ -12,7 +12,7 @@ use url::Url;
 use super::answer::{VsphereCallError, VsphereFault};
 use super::areas::{ChangedAreas, impossible_error};
 use super::change_id::{BEGIN_ANEW, ChangeId};
-use super::disk::LocatedDisk;
+use super::disk::{EarlierState, LocatedDisk};
 use super::soap::VsphereSession;
 use crate::nfc::UsedAreas;
 use crate::xml::{XmlElement, escape_text};
@@ -21,27 +21,65 @@ use crate::xml::{XmlElement, escape_text};
 /// together they describe at least 8 TiB.
 const MAX_PAGES: usize = 1 << 16;
 
-/// Queries page by page what changed on the disk `found` since the state `since`. The size of the
-/// disk is `disk_bytes`.
-pub(super) async fn query_changes(
+/// Asks what changed on the disk `found` since its earlier state; `None` if it has none. `is_test`
+/// is true if a plugin for tests reads the disk.
+pub(super) async fn find_changes(
+    session: &mut VsphereSession,
+    found: &LocatedDisk,
+    is_test: bool,
+    network: &Network,
+) -> Result<Option<ChangedRanges>, SourceError> {
+    let since = match &found.since {
+        None => return Ok(None),
+        // CDI's own tests import from VMware's simulator in stages, with a plugin for tests.
+        // Everywhere else this state is rejected.
+        Some(EarlierState::Same) if is_test => return Ok(ChangedRanges::new(0, [])),
+        Some(EarlierState::Same) => {
+            return Err(invalid_error(format!(
+                "vSphere reports neither the size of the disk {} nor its changes: {BEGIN_ANEW}",
+                found.disk.file
+            )));
+        }
+        Some(EarlierState::Tracked(since)) => since,
+    };
+    // This query transfers no data, so it is limited like any period without progress.
+    let limit = network.retry_policy.no_progress_limit;
+    let changes = tokio::time::timeout(limit, query_changes(session, found, since)).await;
+    let changes = changes.unwrap_or_else(|_| {
+        let message = format!(
+            "vSphere did not report within {} s what changed since {since}",
+            limit.as_secs()
+        );
+        Err(SourceError::new(SourceErrorKind::Stalled, message))
+    })?;
+    tracing::info!(
+        "{} bytes of {} changed since {since}, in {} areas",
+        changes.changed_bytes(),
+        changes.disk_bytes(),
+        changes.ranges().len()
+    );
+    Ok(Some(changes))
+}
+
+/// Queries page by page what changed on the disk `found` since the state `since`.
+async fn query_changes(
     session: &mut VsphereSession,
     found: &LocatedDisk,
     since: &ChangeId,
-    disk_bytes: u64,
 ) -> Result<ChangedRanges, SourceError> {
-    let mut areas = ChangedAreas::default();
-    let mut offset = 0;
+    let LocatedDisk { disk, .. } = found;
+    let disk_bytes = disk.capacity.ok_or_else(|| {
+        invalid_error(format!("vSphere does not report the size of the disk {}", disk.file))
+    })?;
+    let (mut areas, mut offset) = (ChangedAreas::default(), 0);
     for _ in 0..MAX_PAGES {
-        if offset >= disk_bytes {
-            break;
-        }
         let page = query_page(session, found, since, offset).await?;
         offset = areas.add_page(&page, offset, disk_bytes)?;
+        if offset >= disk_bytes {
+            return areas.into_changes(disk_bytes);
+        }
     }
-    if offset < disk_bytes {
-        return Err(impossible_error(format!("more than {MAX_PAGES} answers")));
-    }
-    areas.into_changes(disk_bytes)
+    Err(impossible_error(format!("more than {MAX_PAGES} answers")))
 }
 
 /// Asks for the used areas of the disk `found`, which its host does not list. `None` if vSphere
@@ -51,16 +89,14 @@ pub(super) async fn list_used_areas(
     found: &LocatedDisk,
     network: &Arc<Network>,
 ) -> Option<UsedAreas> {
-    let capacity = found.disk.capacity.filter(|_| found.disk.change_id.is_some());
-    let asking = async {
-        let capacity = capacity.ok_or_else(|| invalid_error("changes are not tracked"))?;
-        let mut session = VsphereSession::open(endpoint, network).await?;
-        let empty = ChangeId::empty();
-        let listed = with_lookup_limit(query_changes(&mut session, found, &empty, capacity)).await;
-        session.close().await;
-        listed
+    let asking = VsphereSession::run(endpoint, network, async |session| {
+        with_lookup_limit(query_changes(session, found, &ChangeId::empty())).await
+    });
+    let listed = match &found.disk.change_id {
+        Some(_) => asking.await,
+        None => Err(invalid_error("changes are not tracked")),
     };
-    match asking.await {
+    match listed {
         Ok(used) => {
             tracing::info!("vSphere lists {} used bytes", used.changed_bytes());
             Some(Arc::clone(used.ranges()))

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use program::report::VddkInfo;
 
 /// Maximum number of lines that are kept.
 const MAX_LINES: usize = 1000;
@@ -16,16 +17,6 @@ const MAX_LINE_BYTES: u64 = 4096;
 /// to 4096 bytes, and a host name has at most 253.
 const MAX_INFO_CHARS: usize = 253;
 
-/// Information that the library reports about itself and the host that it reads from. Without the
-/// library, the version is empty.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VddkLibraryInfo {
-    /// Version of the VDDK library.
-    pub version: String,
-    /// The ESXi host that serves the disk.
-    pub host: String,
-}
-
 /// The last lines of the log. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct ProgramLog(Arc<Mutex<LogLines>>);
@@ -33,29 +24,22 @@ pub(super) struct ProgramLog(Arc<Mutex<LogLines>>);
 #[derive(Default)]
 struct LogLines {
     last: VecDeque<String>,
-    info: VddkLibraryInfo,
+    info: VddkInfo,
 }
 
 impl ProgramLog {
     /// Reads everything from `pipe` until its end.
     pub(super) fn follow_pipe(&self, pipe: impl Read) {
         let mut pipe = BufReader::new(pipe);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            match (&mut pipe).take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => self.add_line(String::from_utf8_lossy(&line).trim_end()),
-            }
+        let (mut line, mut is_rest) = (Vec::new(), false);
+        while (&mut pipe).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
             // The rest of a long line is dropped: it may hold a password without the word
             // "password".
-            while line.last() != Some(&b'\n') {
-                line.clear();
-                match (&mut pipe).take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
-                    Ok(0) | Err(_) => return,
-                    Ok(_) => {}
-                }
+            if !is_rest {
+                self.add_line(String::from_utf8_lossy(&line).trim_end());
             }
+            is_rest = line.last() != Some(&b'\n');
+            line.clear();
         }
     }
 
@@ -83,7 +67,7 @@ impl ProgramLog {
     }
 
     /// Returns the library's information so far.
-    pub(super) fn library_info(&self) -> VddkLibraryInfo {
+    pub(super) fn library_info(&self) -> VddkInfo {
         self.0.lock().info.clone()
     }
 
@@ -139,7 +123,7 @@ mod tests {
                     nbdkit: debug: DISKLIB-LINK  : Opened 'vpxa-nfcssl://[ds] vm/d.vmdk@esx1.example.com:902' (0x1e): custom\n\
                     nbdkit: vddk[1]: error: VixDiskLib_Open: something\n";
         log.follow_pipe(text.as_bytes());
-        let expected = VddkLibraryInfo { version: "7.0.3".into(), host: "esx1.example.com".into() };
+        let expected = VddkInfo { version: "7.0.3".into(), host: "esx1.example.com".into() };
         assert_eq!(log.library_info(), expected);
         assert_eq!(log.0.lock().last.len(), 3);
         assert_eq!(log.last_errors(), "VixDiskLib_Open: something");

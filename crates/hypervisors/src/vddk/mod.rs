@@ -34,6 +34,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use ::program::report::VddkInfo;
 use bytes::Bytes;
 use fetch::Network;
 use fetch::error::invalid_error;
@@ -46,13 +47,10 @@ use stream::source::{Source, SourceBody};
 pub use self::address::{MachineName, VmwareAddress};
 use self::answer::resized_error;
 use self::body::{VddkBody, VddkReadState};
-use self::change_id::BEGIN_ANEW;
-use self::disk::{EarlierState, LocatedDisk};
 pub use self::inventory::MachineEntry;
 use self::lease::{LeaseSource, delta_error};
 use self::log::ProgramLog;
-pub use self::log::VddkLibraryInfo;
-use self::nbdkit::{NbdkitDisk, NbdkitProcess};
+use self::nbdkit::NbdkitProcess;
 pub use self::nbdkit::{RUN_WITH_PARENT, VddkInstallation};
 pub use self::options::{VddkOptions, VddkSourceOptions, VmwareTransport};
 use self::pin::Thumbprint;
@@ -109,102 +107,72 @@ impl VddkSource {
             return Err(delta_error());
         }
         let network = verified_network(&options.access, network)?;
-        let (found, changes) = network.block_on(locate_disk(options, &network))?;
+        let is_test = options.access.is_for_tests();
+        let finding = VsphereSession::run(&options.endpoint, &network, async |session| {
+            let VddkOptions { machine, disk, checkpoints, .. } = options;
+            let finding = disk::find_disk(session, machine, disk, checkpoints);
+            let found = with_lookup_limit(finding).await?;
+            tracing::info!(?found, "found the disk in vSphere");
+            let changes = changes::find_changes(session, &found, is_test, &network).await?;
+            Ok((found, changes))
+        });
+        let (found, changes) = network.block_on(finding)?;
         let (file, machine) = (&found.disk.file, options.machine.as_str());
         let name = match &found.snapshot {
             Some(snapshot) => format!("{file} of {machine} in {}", snapshot.name),
             None => format!("{file} of {machine}"),
         };
-        let (disk, supply, reading) = if options.access.uses_nbdkit() {
-            open_with_nbdkit(options, found, &network)?
+        let (options, gone) = (options.clone(), network.stop.child_token());
+        let reading = VddkReadState { options, network, found, log: ProgramLog::default(), gone };
+        let (disk, supply) = if reading.options.access.uses_nbdkit() {
+            open_with_nbdkit(&reading)?
         } else {
-            open_on_host(options, found, &name, &network)?
+            open_on_host(&reading, &name)?
         };
-        let is_test = options.access.is_for_tests();
         let changes = changes.map(|changes| on_exported(changes, &*disk, is_test)).transpose()?;
         Ok(Self { disk, _supply: supply, changes, reading, name })
     }
 
     /// Returns a function that returns the library's information about itself so far, even after
     /// the source was dropped. It is complete when the first byte has been read.
-    pub fn library_info_reader(&self) -> impl Fn() -> VddkLibraryInfo + use<> {
+    pub fn library_info_reader(&self) -> impl Fn() -> VddkInfo + use<> {
         let log = self.reading.log.clone();
         move || log.library_info()
     }
 }
 
-/// A disk, what it depends on, and what explains its errors.
-type OpenedDisk = (Box<dyn RangedDisk>, Option<DiskSupply>, VddkReadState);
+/// A disk, and what it depends on.
+type OpenedDisk = (Box<dyn RangedDisk>, Option<DiskSupply>);
 
 /// Takes the disk from its ESXi host, or by a lease.
-fn open_on_host(
-    options: &VddkOptions,
-    found: LocatedDisk,
-    name: &str,
-    network: &Arc<Network>,
-) -> Result<OpenedDisk, SourceError> {
-    let (endpoint, transport) = (&options.endpoint, options.access.transport);
-    let mut opened: Option<(Box<dyn RangedDisk>, _)> = None;
-    let log = ProgramLog::default();
-    if transport != VmwareTransport::Lease {
+fn open_on_host(reading: &VddkReadState, name: &str) -> Result<OpenedDisk, SourceError> {
+    let VddkReadState { options, network, found, .. } = reading;
+    let VddkOptions { endpoint, access, .. } = options;
+    if access.transport != VmwareTransport::Lease {
         let desk = Arc::new(TicketDesk::new(options, &found.machine, network));
         let supply = DiskSupply::Host(Arc::clone(&desk));
-        let listing = changes::list_used_areas(endpoint, &found, network);
-        let is_optional = transport == VmwareTransport::Auto && found.since.is_none();
+        let listing = changes::list_used_areas(endpoint, found, network);
+        let is_optional = access.transport == VmwareTransport::Auto && found.since.is_none();
         let (file, capacity) = (&found.disk.file, found.disk.capacity);
         let disk = NfcSource::open(Arc::clone(&desk), file, capacity, listing, is_optional)?;
-        log.note_host(desk.host());
-        opened = disk.map(|disk| (Box::new(disk) as _, Some(supply)));
+        reading.log.note_host(desk.host());
+        if let Some(disk) = disk {
+            return Ok((Box::new(disk), Some(supply)));
+        }
     }
-    let (disk, supply) = match opened {
-        Some(opened) => opened,
-        None => (Box::new(LeaseSource::open(endpoint, &found, name, network)?) as _, None),
-    };
-    let reading = VddkReadState {
-        endpoint: options.endpoint.clone(),
-        network: Arc::clone(network),
-        found,
-        log,
-        gone: network.stop.child_token(),
-    };
-    Ok((disk, supply, reading))
+    Ok((Box::new(LeaseSource::open(endpoint, found, name, network)?), None))
 }
 
 /// Starts nbdkit for the disk and connects to it.
-fn open_with_nbdkit(
-    options: &VddkOptions,
-    found: LocatedDisk,
-    network: &Arc<Network>,
-) -> Result<OpenedDisk, SourceError> {
-    let credentials = require_credentials(network.credentials.as_ref())?;
-    let disk = NbdkitDisk {
-        server: options.endpoint.host_str().unwrap_or_default(),
-        user: credentials.user(),
-        password: credentials.password(),
-        thumbprint: options.access.thumbprint.as_deref(),
-        machine: &found.machine.name,
-        snapshot: found.snapshot.as_ref().map(|snapshot| snapshot.name.as_str()),
-        file: &found.disk.file,
-    };
-    // Cancelled when nbdkit exits, so that every wait for nbdkit ends at once instead of at its
-    // time limit.
-    let gone = network.stop.child_token();
-    let nbdkit =
-        NbdkitProcess::start(&options.access.installation, &disk, &network.stop, gone.clone())?;
-    let reading = VddkReadState {
-        endpoint: options.endpoint.clone(),
-        network: Arc::clone(network),
-        log: nbdkit.program_log(),
-        gone: gone.clone(),
-        found,
-    };
+fn open_with_nbdkit(reading: &VddkReadState) -> Result<OpenedDisk, SourceError> {
+    let nbdkit = NbdkitProcess::start(reading)?;
     let uri = NbdUri::from_unix_path(&nbdkit.socket_path());
-    let local = network.clone_with(|network| {
-        network.stop = gone;
+    let local = reading.network.clone_with(|network| {
+        network.stop = reading.gone.clone();
         network.retry_policy.contact_limit = OPEN_LIMIT;
     });
     match NbdSource::open_uri(uri, &local) {
-        Ok(disk) => Ok((Box::new(disk), Some(DiskSupply::Nbdkit { _process: nbdkit }), reading)),
+        Ok(disk) => Ok((Box::new(disk), Some(DiskSupply::Nbdkit { _process: nbdkit }))),
         Err(error) => {
             // The socket only shows that nbdkit is gone; the log shows what the library rejected.
             drop(nbdkit);
@@ -255,69 +223,6 @@ impl Source for VddkSource {
     }
 }
 
-/// Finds the disk, and what changed on it if an earlier state is given.
-async fn locate_disk(
-    options: &VddkOptions,
-    network: &Arc<Network>,
-) -> Result<(LocatedDisk, Option<ChangedRanges>), SourceError> {
-    let mut session = VsphereSession::open(&options.endpoint, network).await?;
-    let VddkOptions { machine, disk, checkpoints, .. } = options;
-    let found = with_lookup_limit(disk::find_disk(&mut session, machine, disk, checkpoints)).await;
-    // The session is closed even after a failure; otherwise vSphere would keep it until it
-    // expires.
-    let found = match found {
-        Ok(found) => {
-            let is_test = options.access.is_for_tests();
-            changes_of(&mut session, found, is_test, network).await
-        }
-        Err(error) => Err(error),
-    };
-    session.close().await;
-    found
-}
-
-async fn changes_of(
-    session: &mut VsphereSession,
-    found: LocatedDisk,
-    is_test: bool,
-    network: &Network,
-) -> Result<(LocatedDisk, Option<ChangedRanges>), SourceError> {
-    tracing::info!(?found, "found the disk in vSphere");
-    let since = match &found.since {
-        None => return Ok((found, None)),
-        // CDI's own tests import from VMware's simulator in stages, with a plugin for tests.
-        // Everywhere else this state is rejected.
-        Some(EarlierState::Same) if is_test => return Ok((found, ChangedRanges::new(0, []))),
-        Some(EarlierState::Same) => {
-            return Err(invalid_error(format!(
-                "vSphere reports neither the size of the disk {} nor its changes: {BEGIN_ANEW}",
-                found.disk.file
-            )));
-        }
-        Some(EarlierState::Tracked(since)) => since,
-    };
-    let capacity = found.disk.capacity.ok_or_else(|| {
-        invalid_error(format!("vSphere does not report the size of the disk {}", found.disk.file))
-    })?;
-    // This query transfers no data, so it is limited like any period without progress.
-    let limit = network.retry_policy.no_progress_limit;
-    let changes =
-        tokio::time::timeout(limit, changes::query_changes(session, &found, since, capacity)).await;
-    let changes = changes.unwrap_or_else(|_| {
-        let message = format!(
-            "vSphere did not report within {} s what changed since {since}",
-            limit.as_secs()
-        );
-        Err(SourceError::new(SourceErrorKind::Stalled, message))
-    })?;
-    tracing::info!(
-        "{} bytes of {capacity} changed since {since}, in {} areas",
-        changes.changed_bytes(),
-        changes.ranges().len()
-    );
-    Ok((found, Some(changes)))
-}
-
 /// Checks `changes` against the size of the open disk.
 fn on_exported(
     changes: ChangedRanges,
@@ -339,41 +244,33 @@ fn on_exported(
     agreed.ok_or_else(|| resized_error(told, exported, "the VDDK library"))
 }
 
-/// Returns `network` with the TLS settings for the server.
+/// Returns `network` with the TLS settings for the server. Certificates from the user take
+/// precedence over the thumbprint. With neither, the server is not verified.
 fn verified_network(
     access: &VddkSourceOptions,
     network: &Arc<Network>,
 ) -> Result<Arc<Network>, SourceError> {
-    let tls = tls_config(access, network)?;
-    Ok(network.clone_with(|network| network.tls = tls))
-}
-
-/// Returns the TLS settings for the server. Certificates from the user take precedence over the
-/// thumbprint. With neither, the server is not verified.
-fn tls_config(
-    access: &VddkSourceOptions,
-    network: &Arc<Network>,
-) -> Result<Arc<rustls::ClientConfig>, SourceError> {
-    let verified = access.has_certificates || network.insecure;
+    if access.has_certificates || network.insecure {
+        return Ok(Arc::clone(network));
+    }
     // CDI's own tests replace the library with a test plugin and pass "testprint" as the
     // thumbprint. With that plugin, such text is ignored. Everywhere else it is rejected, because a
     // user who gives a thumbprint must not be connected to an unverified server.
     let is_test = access.is_for_tests();
     let thumbprint =
         access.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
-    match thumbprint {
-        Some(thumbprint) if !verified => Thumbprint::parse(thumbprint)?.client_config(),
-        None if !verified => {
+    let tls = match thumbprint {
+        Some(thumbprint) => Thumbprint::parse(thumbprint)?.client_config()?,
+        None => {
             tracing::warn!(
                 "neither certificates nor a thumbprint are given: the vSphere server is not verified"
             );
             let config = https::tls::insecure_client_config();
-            config
-                .map(Arc::new)
-                .map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))
+            let invalid = |error| SourceError::from_cause(SourceErrorKind::Invalid, error);
+            Arc::new(config.map_err(invalid)?)
         }
-        _ => Ok(Arc::clone(&network.tls)),
-    }
+    };
+    Ok(network.clone_with(|network| network.tls = tls))
 }
 
 /// Fails if VMware's library does not exist for this architecture. `rust_name` is Rust's name of

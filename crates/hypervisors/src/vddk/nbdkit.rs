@@ -9,14 +9,16 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use fetch::error::invalid_error;
 use stream::error::{SourceError, SourceErrorKind, errno_text};
 use tokio_util::sync::CancellationToken;
 
+use super::body::VddkReadState;
 use super::log::ProgramLog;
-use super::program::{ProgramState, RunningProgram};
+use super::program::RunningProgram;
+use super::soap::require_credentials;
 
 /// Command that makes this program a keeper: a process that runs the program named after it, and
 /// ends that program when the keeper's own standard input ends.
@@ -28,8 +30,13 @@ const KEEPER: &str = "/proc/self/exe";
 /// The program that reads VMware disks, with VMware's library.
 pub(super) const NBDKIT: &str = "nbdkit";
 
+/// Files in the folder of a running nbdkit.
+const SOCKET: &str = "nbd.sock";
+const PID_FILE: &str = "nbd.pid";
+const PASSWORD_FILE: &str = "password";
+
 /// Folder of the library's shared objects, in its directory.
-pub(super) const OBJECTS: &str = "lib64";
+const OBJECTS: &str = "lib64";
 
 /// Names of the library that nbdkit 1.42 looks for, newest first (plugins/vddk/vddk.c).
 const NAMES_OF_NBDKIT: [&str; 3] =
@@ -67,20 +74,10 @@ impl VddkInstallation {
     }
 }
 
-/// Parameters of the plugin, for one disk.
-pub(super) struct NbdkitDisk<'a> {
-    pub(super) server: &'a str,
-    pub(super) user: &'a str,
-    pub(super) password: &'a str,
-    pub(super) thumbprint: Option<&'a str>,
-    pub(super) machine: &'a str,
-    pub(super) snapshot: Option<&'a str>,
-    pub(super) file: &'a str,
-}
-
 /// A running nbdkit.
 pub(super) struct NbdkitProcess {
     program: RunningProgram,
+    log: ProgramLog,
     folder: PrivateFolder,
 }
 
@@ -90,48 +87,50 @@ impl VddkInstallation {
         self.test_plugin.exists()
     }
 
-    fn plugin_path(&self) -> PathBuf {
-        if self.is_for_tests() { self.test_plugin.clone() } else { "vddk".into() }
+    /// Returns the folder of the library's shared objects.
+    pub(super) fn objects_path(&self) -> PathBuf {
+        self.library.join(OBJECTS)
     }
 
     /// Checks that the library exists and that nbdkit can load the plugin.
     fn check_installation(&self, stop: &CancellationToken) -> Result<(), SourceError> {
         // CDI's image for tests contains a plugin and a disk, but no library.
-        if !self.is_for_tests() && !self.library.join(OBJECTS).is_dir() {
+        if !self.is_for_tests() && !self.objects_path().is_dir() {
             return Err(invalid_error(format!(
                 "the VDDK library is missing: {} not found. It comes from a sidecar image, which is set in the ConfigMap v2v-vmware or \
                  in initImageURL of the DataVolume. VMware closed its public download in August 2026; --transport nfc needs no library",
-                self.library.join(OBJECTS).display()
+                self.objects_path().display()
             )));
         }
-        let mut probe = self.nbdkit_command();
-        probe.arg("--dump-plugin").arg(self.plugin_path());
-        probe.arg(path_argument("libdir=", &self.library));
-        let mut probe = start_program(&mut probe, CancellationToken::new())?;
-        let state = match probe.wait_for_ready(stop, || false)? {
-            ProgramState::Ended(status) if status.success() => return Ok(()),
-            state => state,
-        };
-        probe.end_process();
-        let message =
-            format!("nbdkit cannot load its plugin vddk and {state}: {}", probe.log.last_line());
-        Err(invalid_error(message))
+        let log = ProgramLog::default();
+        let command = self.nbdkit_command(|command| command.arg("--dump-plugin"));
+        let mut probe = RunningProgram::start(command, &log, CancellationToken::new())?;
+        let has_succeeded =
+            |ended: Option<ExitStatus>| ended.is_some_and(|status| status.success());
+        match probe.wait_for_ready(stop, has_succeeded)? {
+            None => Ok(()),
+            Some(state) => Err(invalid_error(format!(
+                "nbdkit cannot load its plugin vddk and {state}: {}",
+                log.last_line()
+            ))),
+        }
     }
 
-    /// Returns the command for nbdkit, without arguments yet.
-    fn nbdkit_command(&self) -> Command {
+    /// Returns the command for nbdkit with the options that `add` adds, the plugin and its library.
+    fn nbdkit_command(&self, add: impl FnOnce(&mut Command) -> &mut Command) -> Command {
         let mut command = Command::new(KEEPER);
-        command.arg(RUN_WITH_PARENT).arg(NBDKIT);
         // Without this variable, the plugin sets it and executes nbdkit again, which then gets the
         // password through a file in /tmp.
-        command.env("LD_LIBRARY_PATH", self.library.join(OBJECTS));
+        command.arg(RUN_WITH_PARENT).arg(NBDKIT).env("LD_LIBRARY_PATH", self.objects_path());
+        let plugin = if self.is_for_tests() { &*self.test_plugin } else { Path::new("vddk") };
+        add(&mut command).arg(plugin).arg(path_argument("libdir=", &self.library));
         command
     }
 
     /// Lets nbdkit find version 9 of the library: `folder` becomes a copy of its directory, made of
     /// links, in which the library also has the name that nbdkit 1.42 looks for.
     fn link_version_9(&mut self, folder: &PrivateFolder) -> io::Result<()> {
-        let objects = self.library.join(OBJECTS);
+        let objects = self.objects_path();
         let known = NAMES_OF_NBDKIT.iter().any(|name| objects.join(name).exists());
         if known || !objects.join(VERSION_9).exists() {
             return Ok(());
@@ -153,46 +152,45 @@ impl VddkInstallation {
         Ok(())
     }
 
-    fn nbdkit_arguments(&self, disk: &NbdkitDisk<'_>, folder: &PrivateFolder) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> =
-            ["--foreground", "--readonly", "--verbose"].map(Into::into).into();
-        arguments.extend(["--filter=retry", "--filter=cacheextents"].map(Into::into));
-        // Turns off messages that are written for each request, which would outnumber all others.
-        arguments.extend(["-D", "nbdkit.backend.datapath=0"].map(Into::into));
-        arguments.extend(["-D", "vddk.datapath=0", "-D", "vddk.stats=1"].map(Into::into));
-        arguments.extend(["--unix".into(), folder.socket_path().into_os_string()]);
-        arguments.extend(["--pidfile".into(), folder.pid_path().into_os_string()]);
-        arguments.push(self.plugin_path().into_os_string());
-        arguments.push(path_argument("libdir=", &self.library));
-        arguments.push(format!("server={}", disk.server).into());
-        arguments.push(format!("user={}", disk.user).into());
+    /// Returns the command that serves the disk that `reading` describes.
+    fn serving_command(
+        &self,
+        reading: &VddkReadState,
+        user: &str,
+        folder: &PrivateFolder,
+    ) -> Command {
+        let mut command = self.nbdkit_command(|command| {
+            command
+                .args(["--foreground", "--readonly", "--verbose"])
+                .args(["--filter=retry", "--filter=cacheextents"])
+                // Turns off messages that are written for each request, which would outnumber all
+                // others.
+                .args(["-D", "nbdkit.backend.datapath=0"])
+                .args(["-D", "vddk.datapath=0", "-D", "vddk.stats=1"])
+                .arg("--unix")
+                .arg(folder.0.join(SOCKET))
+                .arg("--pidfile")
+                .arg(folder.0.join(PID_FILE))
+        });
+        let VddkReadState { options, found, .. } = reading;
+        command.arg(format!("server={}", options.endpoint.host_str().unwrap_or_default()));
+        command.arg(format!("user={user}"));
         // The password is passed in a file, because other users can see the arguments of a process
         // (nbdkit-vddk-plugin(1)).
-        arguments.push(path_argument("password=+", &folder.password_path()));
-        if let Some(thumbprint) = disk.thumbprint {
-            arguments.push(format!("thumbprint={thumbprint}").into());
+        command.arg(path_argument("password=+", &folder.0.join(PASSWORD_FILE)));
+        if let Some(thumbprint) = &options.access.thumbprint {
+            command.arg(format!("thumbprint={thumbprint}"));
         }
-        arguments.push(format!("vm=moref={}", disk.machine).into());
-        if let Some(snapshot) = disk.snapshot {
-            arguments.push(format!("snapshot={snapshot}").into());
-            arguments.push("transports=file:nbdssl:nbd".into());
+        command.arg(format!("vm=moref={}", found.machine.name));
+        if let Some(snapshot) = &found.snapshot {
+            command.arg(format!("snapshot={}", snapshot.name)).arg("transports=file:nbdssl:nbd");
         }
         if self.config_file.exists() {
-            arguments.push(path_argument("config=", &self.config_file));
+            command.arg(path_argument("config=", &self.config_file));
         }
-        arguments.push(format!("file={}", disk.file).into());
-        arguments
+        command.arg(format!("file={}", found.disk.file));
+        command
     }
-}
-
-fn start_program(
-    command: &mut Command,
-    gone: CancellationToken,
-) -> Result<RunningProgram, SourceError> {
-    RunningProgram::start(command, gone).map_err(|error| {
-        let reason = errno_text(&error);
-        invalid_error(format!("cannot start {NBDKIT}, which reads VMware disks: {reason}"))
-    })
 }
 
 fn path_argument(name: &str, path: &Path) -> OsString {
@@ -202,15 +200,12 @@ fn path_argument(name: &str, path: &Path) -> OsString {
 }
 
 impl NbdkitProcess {
-    /// Starts nbdkit and waits until it listens. Cancels `gone` when nbdkit ends.
-    pub(super) fn start(
-        installation: &VddkInstallation,
-        disk: &NbdkitDisk<'_>,
-        stop: &CancellationToken,
-        gone: CancellationToken,
-    ) -> Result<Self, SourceError> {
-        let mut installation = installation.clone();
-        let folder = PrivateFolder::create(disk.password).and_then(|folder| {
+    /// Starts nbdkit for the disk that `reading` describes, and waits until it listens.
+    pub(super) fn start(reading: &VddkReadState) -> Result<Self, SourceError> {
+        let VddkReadState { options, network, log, gone, .. } = reading;
+        let credentials = require_credentials(network.credentials.as_ref())?;
+        let mut installation = options.access.installation.clone();
+        let folder = PrivateFolder::create(credentials.password()).and_then(|folder| {
             installation.link_version_9(&folder)?;
             Ok(folder)
         });
@@ -218,35 +213,28 @@ impl NbdkitProcess {
             let message = format!("cannot prepare a folder for nbdkit: {}", errno_text(&error));
             SourceError::new(SourceErrorKind::Io, message)
         })?;
-        installation.check_installation(stop)?;
-        let mut command = installation.nbdkit_command();
-        command.args(installation.nbdkit_arguments(disk, &folder));
-        let program = start_program(&mut command, gone)?;
-        let mut nbdkit = Self { program, folder };
+        installation.check_installation(&network.stop)?;
+        let command = installation.serving_command(reading, credentials.user(), &folder);
+        let program = RunningProgram::start(command, log, gone.clone())?;
+        let mut nbdkit = Self { program, log: log.clone(), folder };
         // nbdkit writes this file when it listens. Connecting to the socket instead would make
         // nbdkit complain about that connection.
-        let pid = nbdkit.folder.pid_path();
-        let state = nbdkit.program.wait_for_ready(stop, || pid.exists())?;
-        if !matches!(state, ProgramState::Ready) {
-            // End nbdkit first: the log is complete only when the pipe is at its end.
-            nbdkit.program.end_process();
-            let message = format!("nbdkit {state}: {}", nbdkit.program.log.last_errors());
+        let pid = nbdkit.folder.0.join(PID_FILE);
+        if let Some(state) = nbdkit.program.wait_for_ready(&network.stop, |_| pid.exists())? {
+            let message = format!("nbdkit {state}: {}", log.last_errors());
             return Err(SourceError::new(SourceErrorKind::Connect, message));
         }
         // nbdkit has read the password by now. The importer would leave the file behind if it were
         // killed.
-        nbdkit.folder.forget_password();
+        if let Err(error) = fs::remove_file(nbdkit.folder.0.join(PASSWORD_FILE)) {
+            tracing::warn!("cannot remove the password for nbdkit: {}", errno_text(&error));
+        }
         Ok(nbdkit)
     }
 
     /// Returns the path of nbdkit's socket.
     pub(super) fn socket_path(&self) -> PathBuf {
-        self.folder.socket_path()
-    }
-
-    /// Returns the log, which remains after nbdkit has ended.
-    pub(super) fn program_log(&self) -> ProgramLog {
-        self.program.log.clone()
+        self.folder.0.join(SOCKET)
     }
 }
 
@@ -254,7 +242,7 @@ impl NbdkitProcess {
 impl Drop for NbdkitProcess {
     fn drop(&mut self) {
         self.program.end_process();
-        self.program.log.log_lines();
+        self.log.log_lines();
     }
 }
 
@@ -262,48 +250,24 @@ impl Drop for NbdkitProcess {
 struct PrivateFolder(PathBuf);
 
 impl PrivateFolder {
+    /// Creates the directory in the first place that can be written. A pod whose root filesystem is
+    /// read-only has no `/tmp`, but every runtime mounts `/dev/shm`.
     fn create(password: &str) -> io::Result<Self> {
-        let folder = Self(Self::create_folder(&format!("cdi-vddk-{:016x}", fastrand::u64(..)))?);
-        let mut file: File = fs::OpenOptions::new()
+        let name = format!("cdi-vddk-{:016x}", fastrand::u64(..));
+        let create_in = |parent: PathBuf| {
+            let path = parent.join(&name);
+            // Fails if a file of that name exists already.
+            DirBuilder::new().mode(0o700).create(&path).map(|()| Self(path))
+        };
+        let folder = create_in(std::env::temp_dir())
+            .or_else(|first| create_in("/dev/shm".into()).map_err(|_| first))?;
+        let mut file = File::options()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(folder.password_path())?;
+            .open(folder.0.join(PASSWORD_FILE))?;
         file.write_all(password.as_bytes())?;
         Ok(folder)
-    }
-
-    /// Creates the directory `name` in the first place that can be written. A pod whose root
-    /// filesystem is read-only has no `/tmp`, but every runtime mounts `/dev/shm`.
-    fn create_folder(name: &str) -> io::Result<PathBuf> {
-        let mut failed = None;
-        for parent in [std::env::temp_dir(), "/dev/shm".into()] {
-            let path = parent.join(name);
-            // Fails if a file of that name exists already.
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(path),
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        Err(failed.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
-    }
-
-    fn socket_path(&self) -> PathBuf {
-        self.0.join("nbd.sock")
-    }
-
-    fn pid_path(&self) -> PathBuf {
-        self.0.join("nbd.pid")
-    }
-
-    fn password_path(&self) -> PathBuf {
-        self.0.join("password")
-    }
-
-    fn forget_password(&self) {
-        if let Err(error) = fs::remove_file(self.password_path()) {
-            tracing::warn!("cannot remove the password for nbdkit: {}", errno_text(&error));
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use stream::error::SourceError;
 use url::Url;
 
 use super::address::{MachineName, VmwareAddress, form_error};
-use super::nbdkit::{OBJECTS, VddkInstallation};
+use super::nbdkit::VddkInstallation;
 use crate::checkpoints::Checkpoints;
 use crate::nfc::NfcEncoding;
 
@@ -94,10 +94,11 @@ impl FromStr for VmwareTransport {
 impl VddkSourceOptions {
     /// True if nbdkit reads the disk, with VMware's library or the plugin for tests.
     pub fn uses_nbdkit(&self) -> bool {
-        let is_installed =
-            || self.installation.is_for_tests() || self.installation.library.join(OBJECTS).is_dir();
+        let Self { installation, .. } = self;
         match self.transport {
-            VmwareTransport::Auto => is_installed(),
+            VmwareTransport::Auto => {
+                installation.is_for_tests() || installation.objects_path().is_dir()
+            }
             VmwareTransport::Nfc(_) | VmwareTransport::Lease => false,
             VmwareTransport::Vddk => true,
         }

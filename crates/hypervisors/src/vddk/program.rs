@@ -1,18 +1,18 @@
 //! Starts and watches a program, and ends it with the importer.
 
-use std::fmt;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fetch::error::stopped_error;
+use fetch::error::{invalid_error, stopped_error};
 use program::env::{NamedStrings, ProcessEnv};
 use stream::error::{SourceError, ThreadStartError, errno_text};
 use tokio_util::sync::CancellationToken;
 
 use super::log::ProgramLog;
+use super::nbdkit::NBDKIT;
 
 /// Longest time until nbdkit listens. It loads the library first, but connects to vSphere only
 /// when a client connects.
@@ -34,40 +34,30 @@ const POLL: Duration = Duration::from_millis(5);
 /// Time for a signal that has ended the program to reach the importer as well.
 const SIGNAL_DELAY: Duration = Duration::from_millis(200);
 
-/// The state of a program that was started.
-pub(super) enum ProgramState {
-    Ready,
-    Ended(ExitStatus),
-    Hanging,
-}
-
-impl fmt::Display for ProgramState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ready => f.write_str("is ready"),
-            Self::Ended(status) => write!(f, "ended ({status})"),
-            Self::Hanging => write!(f, "is not ready after {} s", START_LIMIT.as_secs()),
-        }
-    }
-}
-
-/// A running program, whose standard error is kept as a log.
+/// A running program.
 pub(super) struct RunningProgram {
     /// A keeper, which runs the program and ends it when the keeper's input ends: at the latest
     /// when the importer ends.
     child: Child,
-    pub(super) log: ProgramLog,
+    /// The thread that reads the log.
     reader: Option<JoinHandle<()>>,
 }
 
 impl RunningProgram {
     /// Starts `command`, a keeper, with the environment that it needs, but without the keys and
-    /// passwords of the pod. Cancels `gone` when the program ends.
-    pub(super) fn start(command: &mut Command, gone: CancellationToken) -> io::Result<Self> {
-        let secrets = SECRET_PREFIXES.iter().flat_map(|prefix| ProcessEnv.with_prefix(prefix));
-        for (name, _) in secrets {
+    /// passwords of the pod. Its standard error goes to `log`. Cancels `gone` when the program ends.
+    pub(super) fn start(
+        mut command: Command,
+        log: &ProgramLog,
+        gone: CancellationToken,
+    ) -> Result<Self, SourceError> {
+        for (name, _) in SECRET_PREFIXES.iter().flat_map(|prefix| ProcessEnv.with_prefix(prefix)) {
             command.env_remove(name);
         }
+        let failed = |error: io::Error| {
+            let reason = errno_text(&error);
+            invalid_error(format!("cannot start {NBDKIT}, which reads VMware disks: {reason}"))
+        };
         let mut child = command
             // Ctrl-C must reach only the importer: it would end the program first, and the import
             // would fail before it is stopped.
@@ -75,91 +65,85 @@ impl RunningProgram {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            .spawn()?;
-        let log = ProgramLog::default();
-        let pipe = child.stderr.take();
-        let follow = {
-            let log = log.clone();
-            move || {
-                // The pipe ends when the last process that can write to it has ended.
-                if let Some(pipe) = pipe {
-                    log.follow_pipe(pipe);
-                }
-                gone.cancel();
+            .spawn()
+            .map_err(failed)?;
+        let (log, pipe) = (log.clone(), child.stderr.take());
+        let reader = thread::Builder::new().spawn(move || {
+            // The pipe ends when the last process that can write to it has ended.
+            if let Some(pipe) = pipe {
+                log.follow_pipe(pipe);
             }
-        };
-        match thread::Builder::new().spawn(follow) {
-            Ok(reader) => Ok(Self { child, log, reader: Some(reader) }),
+            gone.cancel();
+        });
+        match reader {
+            Ok(reader) => Ok(Self { child, reader: Some(reader) }),
             Err(error) => {
-                child.kill().and_then(|()| child.wait())?;
-                Err(io::Error::other(ThreadStartError(error)))
+                child.kill().and_then(|()| child.wait()).map_err(failed)?;
+                Err(failed(io::Error::other(ThreadStartError(error))))
             }
         }
     }
 
-    /// Waits until `is_ready` is true, the program ends or the time limit is reached.
+    /// Waits until `is_ready` is true, given how the program ended if it has. If the program ends
+    /// before that, or the time limit is reached, ends the program and returns what happened. The
+    /// log is complete then.
     pub(super) fn wait_for_ready(
         &mut self,
         stop: &CancellationToken,
-        is_ready: impl Fn() -> bool,
-    ) -> Result<ProgramState, SourceError> {
-        let start = Instant::now();
-        while !is_ready() {
-            if stop.is_cancelled() {
-                return Err(stopped_error());
-            }
-            if let Some(status) = self.child.try_wait().ok().flatten() {
-                // A signal to all processes of a pod or a terminal may end the program before the
-                // importer's own handler runs.
-                if status.signal().is_some() {
-                    thread::sleep(SIGNAL_DELAY);
-                    if stop.is_cancelled() {
-                        return Err(stopped_error());
-                    }
-                }
-                return Ok(ProgramState::Ended(status));
-            }
-            if start.elapsed() > START_LIMIT {
-                return Ok(ProgramState::Hanging);
-            }
-            thread::sleep(POLL);
+        is_ready: impl Fn(Option<ExitStatus>) -> bool,
+    ) -> Result<Option<String>, SourceError> {
+        let mut ended = None;
+        wait_until(START_LIMIT, || {
+            ended = self.child.try_wait().ok().flatten();
+            ended.is_some() || stop.is_cancelled() || is_ready(None)
+        });
+        if is_ready(ended) {
+            return Ok(None);
         }
-        Ok(ProgramState::Ready)
+        // A signal to all processes of a pod or a terminal may end the program before the
+        // importer's own handler runs.
+        if ended.is_some_and(|status| status.signal().is_some()) {
+            thread::sleep(SIGNAL_DELAY);
+        }
+        if stop.is_cancelled() {
+            return Err(stopped_error());
+        }
+        self.end_process();
+        Ok(Some(match ended {
+            Some(status) => format!("ended ({status})"),
+            None => format!("is not ready after {} s", START_LIMIT.as_secs()),
+        }))
     }
 
     /// Ends the program. Does nothing if that was done already.
     pub(super) fn end_process(&mut self) {
-        if self.reader.is_none() {
-            return;
-        }
+        let Some(reader) = self.reader.take() else { return };
         // `run-with-parent` ends nbdkit when its standard input ends.
         drop(self.child.stdin.take());
-        let start = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if start.elapsed() > END_LIMIT + KEEPER_LIMIT {
-                tracing::warn!("nbdkit does not end, killing it");
-                if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
-                    tracing::warn!("cannot kill nbdkit: {}", errno_text(&error));
-                }
-                break;
+        if !wait_until(END_LIMIT + KEEPER_LIMIT, || !matches!(self.child.try_wait(), Ok(None))) {
+            tracing::warn!("nbdkit does not end, killing it");
+            if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
+                tracing::warn!("cannot kill nbdkit: {}", errno_text(&error));
             }
-            thread::sleep(POLL);
         }
-        self.finish_log();
-    }
-
-    /// Waits for the rest of the log. The wait is limited, because a grandchild may hold the pipe
-    /// open forever.
-    fn finish_log(&mut self) {
-        let Some(reader) = self.reader.take() else { return };
-        let start = Instant::now();
-        while !reader.is_finished() && start.elapsed() < END_LIMIT {
-            thread::sleep(POLL);
-        }
-        if reader.is_finished() && reader.join().is_err() {
+        // The wait for the rest of the log is limited, because a grandchild may hold the pipe open
+        // forever.
+        if wait_until(END_LIMIT, || reader.is_finished()) && reader.join().is_err() {
             tracing::warn!("the thread that reads the log of nbdkit failed");
         }
     }
+}
+
+/// Waits until `is_done` is true, or returns false after `limit`.
+fn wait_until(limit: Duration, mut is_done: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !is_done() {
+        if start.elapsed() > limit {
+            return false;
+        }
+        thread::sleep(POLL);
+    }
+    true
 }
 
 impl Drop for RunningProgram {

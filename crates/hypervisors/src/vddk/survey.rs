@@ -14,7 +14,7 @@ use super::disk::{
     DEVICES, LocatedDisk, SnapshotEntry, VirtualDisk, find_snapshot, list_disks, list_snapshots,
 };
 use super::inventory::{MachineEntry, find_machine, list_machines};
-use super::nbdkit::{NBDKIT, OBJECTS, VddkInstallation};
+use super::nbdkit::{NBDKIT, VddkInstallation};
 use super::soap::VsphereSession;
 use super::{VddkOptions, verified_network};
 use crate::nfc::{SurveyStep, TicketDesk, library_version, try_steps};
@@ -115,7 +115,7 @@ async fn ask_server(
 
 /// Returns whether VMware's library and nbdkit are installed, also as a sentence.
 fn find_library(installation: &VddkInstallation) -> (bool, String) {
-    let folder = installation.library.join(OBJECTS);
+    let folder = installation.objects_path();
     let path = ProcessEnv.get("PATH").unwrap_or_default();
     let has_program = std::env::split_paths(&path).any(|folder| folder.join(NBDKIT).is_file());
     let (has_library, folder) = (folder.is_dir(), folder.display());
