@@ -13,7 +13,7 @@ use url::Url;
 
 use super::NfcEncoding;
 use crate::vddk::VddkOptions;
-use crate::vddk::answer::{ManagedObjectReference, VsphereCallError};
+use crate::vddk::answer::{ManagedObjectReference, VsphereFault};
 use crate::vddk::pin::Thumbprint;
 use crate::vddk::soap::{LOGOUT_LIMIT, VsphereSession};
 use crate::xml::XmlElement;
@@ -85,7 +85,7 @@ impl TicketDesk {
             };
             let ticket = self.request_ticket(&mut session).await;
             // After a call without answer, the next attempt opens a new session.
-            if !matches!(ticket, Err(VsphereCallError::Lost(_))) {
+            if ticket.as_ref().err().is_none_or(|error| VsphereFault::of(error).is_some()) {
                 *kept = Some(session);
             }
             ticket.map_err(explain_refusal)
@@ -112,10 +112,7 @@ impl TicketDesk {
         });
     }
 
-    async fn request_ticket(
-        &self,
-        session: &mut VsphereSession,
-    ) -> Result<NfcTicket, VsphereCallError> {
+    async fn request_ticket(&self, session: &mut VsphereSession) -> Result<NfcTicket, SourceError> {
         let service = find_service(session).await?;
         let machine = self.machine.to_xml("vm");
         let ticket = session.call_method(&service, "NfcGetVmFiles", &machine).await?;
@@ -129,16 +126,14 @@ impl TicketDesk {
 }
 
 /// Finds the service of vSphere that gives tickets.
-async fn find_service(
-    session: &mut VsphereSession,
-) -> Result<ManagedObjectReference, VsphereCallError> {
+async fn find_service(session: &mut VsphereSession) -> Result<ManagedObjectReference, SourceError> {
     let root = ManagedObjectReference::new("ServiceInstance", "ServiceInstance");
     let content = session.call_method(&root, "RetrieveInternalContent", "").await?;
     let service = content.text_of("nfcService").ok_or_else(|| {
         let message = "this vSphere does not name a service for its disks: use VMware's library (--transport vddk)";
         SourceError::new(SourceErrorKind::Invalid, message)
     })?;
-    Ok(ManagedObjectReference::from_name("NfcService", service)?)
+    ManagedObjectReference::from_name("NfcService", service)
 }
 
 /// Returns the version of the library of `host`: 11 of ESXi 8, 7 of ESXi 7.0. `None` if it is too
@@ -151,8 +146,10 @@ pub(crate) async fn library_version(
     let host = host.map(|host| host.to_xml("hostForAccess")).unwrap_or_default();
     match session.call_method(&service, "NfcGetServerNfcLibVersion", &host).await {
         Ok(answer) => Ok(answer.own_text().and_then(|version| version.parse().ok())),
-        Err(VsphereCallError::Fault(fault)) if fault.kind == "InvalidRequest" => Ok(None),
-        Err(failed) => Err(explain_refusal(failed)),
+        Err(error) => match VsphereFault::of(&error) {
+            Some(fault) if fault.kind == "InvalidRequest" => Ok(None),
+            _ => Err(explain_refusal(error)),
+        },
     }
 }
 
@@ -217,18 +214,13 @@ fn text_of<'a>(element: &'a XmlElement, name: &str) -> Option<&'a str> {
 const PASSING: [&str; 5] =
     ["HostNotConnected", "HostNotReachable", "HostCommunication", "TaskInProgress", "InvalidState"];
 
-fn explain_refusal(failed: VsphereCallError) -> SourceError {
-    match failed {
-        VsphereCallError::Fault(fault) => {
-            let kind = match PASSING.contains(&fault.kind.as_str()) {
-                true => SourceErrorKind::Io,
-                false => SourceErrorKind::Invalid,
-            };
-            let message = format!("{fault}: {PRIVILEGES}");
-            SourceError::new(kind, message).with_cause(fault)
-        }
-        VsphereCallError::Lost(error) => error,
-    }
+fn explain_refusal(error: SourceError) -> SourceError {
+    let Some(fault) = VsphereFault::of(&error) else { return error };
+    let kind = match PASSING.contains(&fault.kind.as_str()) {
+        true => SourceErrorKind::Io,
+        false => SourceErrorKind::Invalid,
+    };
+    SourceError::new(kind, format!("{fault}: {PRIVILEGES}")).with_cause(error)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Responses of vSphere: results, faults and references to objects.
 
+use std::error::Error;
+
 use fetch::messages::plain_line;
 use http::StatusCode;
 use stream::error::{SourceError, SourceErrorKind};
@@ -47,30 +49,6 @@ impl ManagedObjectReference {
     }
 }
 
-/// A call that failed.
-#[derive(Debug)]
-pub enum VsphereCallError {
-    /// vSphere answered with a fault.
-    Fault(VsphereFault),
-    /// vSphere sent no usable response.
-    Lost(SourceError),
-}
-
-impl From<SourceError> for VsphereCallError {
-    fn from(error: SourceError) -> Self {
-        Self::Lost(error)
-    }
-}
-
-impl From<VsphereCallError> for SourceError {
-    fn from(failed: VsphereCallError) -> Self {
-        match failed {
-            VsphereCallError::Fault(fault) => Self::from_cause(SourceErrorKind::Invalid, fault),
-            VsphereCallError::Lost(error) => error,
-        }
-    }
-}
-
 /// A fault, with vSphere's text.
 #[derive(Debug, thiserror::Error)]
 #[error("vSphere refuses {method}: {text}")]
@@ -82,6 +60,12 @@ pub struct VsphereFault {
 }
 
 impl VsphereFault {
+    /// Returns the fault if one is why a call failed with `error`; `None` if vSphere sent no usable
+    /// response.
+    pub fn of(error: &SourceError) -> Option<&Self> {
+        error.source()?.downcast_ref()
+    }
+
     fn from_xml(method: &str, fault: &XmlElement) -> Self {
         let detail = fault.child("detail").and_then(|detail| detail.children.first());
         let text = fault.text_of("faultstring").unwrap_or("no reason");
@@ -109,29 +93,33 @@ impl VsphereFault {
     }
 }
 
+impl From<VsphereFault> for SourceError {
+    fn from(fault: VsphereFault) -> Self {
+        Self::from_cause(SourceErrorKind::Invalid, fault)
+    }
+}
+
 /// Returns the result in `envelope`, the response to a call of `method`; an empty element if the
 /// method returns nothing.
 pub fn parse_response(
     method: &str,
     status: StatusCode,
     envelope: &[u8],
-) -> Result<XmlElement, VsphereCallError> {
+) -> Result<XmlElement, SourceError> {
     let body = XmlElement::parse(envelope)
         .ok()
         .filter(|envelope| envelope.name == "Envelope")
         .and_then(|envelope| envelope.into_child("Body"))
         .and_then(first_child);
     match body {
-        Some(fault) if fault.name == "Fault" => {
-            Err(VsphereCallError::Fault(VsphereFault::from_xml(method, &fault)))
-        }
+        Some(fault) if fault.name == "Fault" => Err(VsphereFault::from_xml(method, &fault).into()),
         Some(response) if status.is_success() => Ok(first_child(response).unwrap_or_default()),
         _ => {
             let code = status.as_u16();
             let message = format!(
                 "vSphere answers {method} with status {code} and without SOAP: is this its URL?"
             );
-            Err(SourceError::new(SourceErrorKind::Status(code), message).into())
+            Err(SourceError::new(SourceErrorKind::Status(code), message))
         }
     }
 }
@@ -163,11 +151,8 @@ mod tests {
                 "<Envelope><Body><Fault><faultstring>no</faultstring><detail>{detail}</detail></Fault></Body></Envelope>"
             );
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            let Err(VsphereCallError::Fault(fault)) =
-                parse_response("Login", status, envelope.as_bytes())
-            else {
-                panic!("{detail}")
-            };
+            let error = parse_response("Login", status, envelope.as_bytes()).unwrap_err();
+            let fault = VsphereFault::of(&error).unwrap();
             assert_eq!(fault.kind, "NotAuthenticated", "{detail}");
             assert_eq!(fault.to_string(), "vSphere refuses Login: no");
         }

@@ -9,7 +9,7 @@ use stream::changes::ChangedRanges;
 use stream::error::{SourceError, SourceErrorKind};
 use url::Url;
 
-use super::answer::{VsphereCallError, VsphereFault};
+use super::answer::VsphereFault;
 use super::areas::{ChangedAreas, impossible_error};
 use super::change_id::{BEGIN_ANEW, ChangeId};
 use super::disk::{EarlierState, LocatedDisk};
@@ -122,14 +122,12 @@ async fn query_page(
         escape_text(&since.to_string())
     );
     let answer = session.call_method(&found.machine, "QueryChangedDiskAreas", &arguments).await;
-    answer.map_err(|failed| match failed {
-        VsphereCallError::Fault(fault) => explain_fault(fault, since),
-        VsphereCallError::Lost(error) => error,
-    })
+    answer.map_err(|error| explain_failure(error, since))
 }
 
 /// Adds fitting advice to a fault.
-fn explain_fault(fault: VsphereFault, since: &ChangeId) -> SourceError {
+fn explain_failure(error: SourceError, since: &ChangeId) -> SourceError {
+    let Some(fault) = VsphereFault::of(&error) else { return error };
     let advice = match fault.kind.as_str() {
         "ManagedObjectNotFound" => {
             "the snapshot was removed in the meantime: start this stage again with another one"
@@ -142,5 +140,5 @@ fn explain_fault(fault: VsphereFault, since: &ChangeId) -> SourceError {
         // not reach back to that state.
         _ => format!("it cannot tell what changed since {since}: {BEGIN_ANEW}"),
     };
-    SourceError::with_context(SourceErrorKind::Invalid, advice, fault)
+    SourceError::with_context(SourceErrorKind::Invalid, advice, error)
 }

@@ -10,8 +10,8 @@
 //! While there is a lease, the machine can be neither started nor moved nor deleted.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fetch::Network;
@@ -22,11 +22,11 @@ use fetch::retry::AttemptError;
 use stream::error::{SourceError, SourceErrorKind};
 use stream::source::{Source, SourceBody};
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
-use super::answer::{ManagedObjectReference, VsphereCallError, VsphereFault, resized_error};
+use super::answer::{ManagedObjectReference, VsphereFault, resized_error};
 use super::disk::{DEVICES, LocatedDisk};
 use super::soap::{LOGOUT_LIMIT, VsphereSession};
 use crate::blocks::RangedDisk;
@@ -61,24 +61,20 @@ const GRAIN_BYTES: u64 = 64 << 10;
 
 /// The export of a disk. Dropping it ends the lease and logs out.
 pub(super) struct LeaseSource {
-    // This field is dropped first, so that no request follows the end of the lease.
+    // Both are dropped before the lease, so that no request follows its end.
     data: HttpSource,
+    _reporter: AbortOnDropHandle<()>,
     lease: ExportLease,
 }
 
-/// A lease that was requested.
-struct ExportLease {
-    state: Arc<LeaseState>,
-    /// The task that reports progress.
-    reporter: Option<JoinHandle<()>>,
-}
+/// A lease that is ended when this is dropped.
+struct ExportLease(Arc<LeaseState>);
 
 struct LeaseState {
     network: Arc<Network>,
     server: String,
     session: Mutex<VsphereSession>,
-    /// The lease. Set as soon as there is one to be ended.
-    object: OnceLock<ManagedObjectReference>,
+    object: ManagedObjectReference,
     /// Size of the disk in bytes, if vSphere reports it.
     capacity: Option<u64>,
     is_complete: AtomicBool,
@@ -94,27 +90,36 @@ impl LeaseSource {
         name: &str,
         network: &Arc<Network>,
     ) -> Result<Self, SourceError> {
+        let server = endpoint.host_str().unwrap_or_default().to_owned();
         let mut session = network.block_on(VsphereSession::open(endpoint, network))?;
-        let slot = network.block_on(find_slot(&mut session, found));
-        let state = Arc::new(LeaseState {
+        let begun = network.block_on(find_slot(&mut session, found)).and_then(|slot| {
+            // The stop token does not cancel this: the answer names the lease that has to be ended.
+            let requesting = request_lease(&mut session, found, &server, network);
+            Ok((slot, network.handle.block_on(requesting)?))
+        });
+        let (slot, object) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                network.handle.block_on(session.close());
+                return Err(error);
+            }
+        };
+        let lease = ExportLease(Arc::new(LeaseState {
             network: Arc::clone(network),
-            server: endpoint.host_str().unwrap_or_default().to_owned(),
+            server,
             session: Mutex::new(session),
-            object: OnceLock::new(),
+            object,
             capacity: found.disk.capacity,
             is_complete: AtomicBool::new(false),
             received_bytes: AtomicU64::new(0),
-        });
-        // From here on, dropping this ends whatever was begun.
-        let mut lease = ExportLease { state: Arc::clone(&state), reporter: None };
-        let slot = slot?;
-        // The stop token does not cancel this: the answer names the lease that has to be ended.
-        network.handle.block_on(state.request_lease(found))?;
+        }));
+        let state = &lease.0;
         let info = network.block_on(state.wait_until_ready())?;
         let device = slot.find_device(&info, &found.disk.file)?;
         let url = device_url(device, endpoint)?;
         keeps_promise(endpoint, &url, network.is_checked)?.warn_downgrade();
-        lease.start_reports(&info);
+        let reporting = Arc::clone(state).report_progress(info.value_of("leaseTimeout"));
+        let reporter = AbortOnDropHandle::new(network.handle.spawn(reporting));
         let network = match named_thumbprint(device)? {
             Some(thumbprint) => {
                 let trust = thumbprint.client_config()?;
@@ -129,7 +134,7 @@ impl LeaseSource {
             name: Some(name.to_owned()),
             ..HttpConfig::from_url(url, &network)
         })?;
-        Ok(Self { data, lease })
+        Ok(Self { data, _reporter: reporter, lease })
     }
 }
 
@@ -149,7 +154,7 @@ impl Source for LeaseSource {
     }
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        let (data, state) = (self.data.open_body()?, Arc::clone(&self.lease.state));
+        let (data, state) = (self.data.open_body()?, Arc::clone(&self.lease.0));
         Ok(Box::new(LeaseBody { data, state, head: Vec::new() }))
     }
 }
@@ -178,15 +183,11 @@ struct LeaseBody {
 impl SourceBody for LeaseBody {
     fn next_chunk(&mut self) -> Result<Option<bytes::Bytes>, SourceError> {
         let state = &self.state;
-        let chunk = self.data.next_chunk().map_err(|error| match error.kind() {
-            SourceErrorKind::Stopped => error,
-            kind => {
-                let after = state.received_bytes.load(Ordering::Relaxed);
-                let what = format!(
-                    "the export of the disk broke after {after} bytes, and vSphere cannot resume it: import it again"
-                );
-                SourceError::with_context(kind, what, error)
-            }
+        let chunk = self.data.next_chunk().map_err(|error| {
+            let after = state.received_bytes.load(Ordering::Relaxed);
+            error.in_context(format_args!(
+                "the export of the disk broke after {after} bytes, and vSphere cannot resume it: import it again"
+            ))
         })?;
         match &chunk {
             Some(chunk) => {
@@ -198,11 +199,7 @@ impl SourceBody for LeaseBody {
                 }
             }
             None if !state.is_complete.load(Ordering::Relaxed) => {
-                let ending = async {
-                    let ended = state.call_lease("HttpNfcLeaseComplete", "").await;
-                    ended.map_err(|failed| state.explain_failure(failed))
-                };
-                state.network.block_on(ending)?;
+                state.network.block_on(state.call_lease("HttpNfcLeaseComplete", ""))?;
                 state.is_complete.store(true, Ordering::Relaxed);
             }
             None => {}
@@ -225,91 +222,61 @@ fn check_head(head: &[u8], capacity: Option<u64>) -> Result<(), SourceError> {
     }
 }
 
-impl ExportLease {
-    /// Reports progress until this is dropped, more often than the lease demands.
-    fn start_reports(&mut self, info: &XmlElement) {
-        let limit = info.value_of::<u32>("leaseTimeout");
-        let limit = limit.map_or(REPORT_PAUSE, |seconds| Duration::from_secs(seconds.into()) / 4);
-        let pause = limit.clamp(MIN_REPORT_PAUSE, REPORT_PAUSE);
-        let state = Arc::clone(&self.state);
-        self.reporter = Some(self.state.network.handle.spawn(async move {
-            while !state.is_complete.load(Ordering::Relaxed) {
-                sleep(pause).await;
-                let received = state.received_bytes.load(Ordering::Relaxed);
-                // The export is never longer than the disk, apart from its tables.
-                let percent =
-                    received.saturating_mul(100) / state.capacity.unwrap_or_default().max(1);
-                let progress = format!("<percent>{}</percent>", percent.min(99));
-                if let Err(failed) = state.call_lease("HttpNfcLeaseProgress", &progress).await
-                    && !state.is_complete.load(Ordering::Relaxed)
-                {
-                    tracing::warn!("{}", state.explain_failure(failed));
-                }
-            }
-        }));
+impl Drop for ExportLease {
+    fn drop(&mut self) {
+        // End the lease now: the process may exit next, and the machine would be locked until the
+        // lease expires.
+        self.0.network.handle.block_on(self.0.shut_down());
     }
 }
 
-impl Drop for ExportLease {
-    fn drop(&mut self) {
-        if let Some(reporter) = &self.reporter {
-            reporter.abort();
-        }
-        // End the lease now: the process may exit next, and the machine would be locked until the
-        // lease expires.
-        self.state.network.handle.block_on(self.state.shut_down());
+/// Requests the lease, repeatedly while another lease or task holds the machine.
+async fn request_lease(
+    session: &mut VsphereSession,
+    found: &LocatedDisk,
+    server: &str,
+    network: &Network,
+) -> Result<ManagedObjectReference, SourceError> {
+    let (object, method) = match &found.snapshot {
+        Some(snapshot) => (snapshot, "ExportSnapshot"),
+        None => (&found.machine, "ExportVm"),
+    };
+    let patient = network.clone_with(|network| {
+        network.retry_policy.contact_limit = network.retry_policy.no_progress_limit;
+    });
+    let mut contact = patient.first_contact();
+    loop {
+        let error = match session.call_method(object, method, "").await {
+            Ok(answer) => {
+                let name = answer.own_text().filter(|name| name.len() <= MAX_NAME_BYTES);
+                let name = name.ok_or_else(|| unusable_error("a lease", "name"))?;
+                return Ok(ManagedObjectReference::new("HttpNfcLease", name));
+            }
+            Err(error) => explain_failure(error, server),
+        };
+        let failure = match error.kind() {
+            SourceErrorKind::Io => AttemptError::from_transient(error),
+            _ => AttemptError::Final(error),
+        };
+        contact.pause_after(failure).await?;
     }
 }
 
 impl LeaseState {
-    /// Requests the lease, repeatedly while another lease or task holds the machine.
-    async fn request_lease(&self, found: &LocatedDisk) -> Result<(), SourceError> {
-        let (object, method) = match &found.snapshot {
-            Some(snapshot) => (snapshot, "ExportSnapshot"),
-            None => (&found.machine, "ExportVm"),
-        };
-        let patient = self.network.clone_with(|network| {
-            network.retry_policy.contact_limit = network.retry_policy.no_progress_limit;
-        });
-        let mut contact = patient.first_contact();
-        loop {
-            let answer = self.session.lock().await.call_method(object, method, "").await;
-            let error = match answer {
-                Ok(answer) => return self.keep_lease(&answer),
-                Err(failed) => self.explain_failure(failed),
-            };
-            let failure = match error.kind() {
-                SourceErrorKind::Io => AttemptError::from_transient(error),
-                _ => AttemptError::Final(error),
-            };
-            contact.pause_after(failure).await?;
-        }
-    }
-
-    fn keep_lease(&self, answer: &XmlElement) -> Result<(), SourceError> {
-        let name = answer.own_text().filter(|name| name.len() <= MAX_NAME_BYTES);
-        let name = name.ok_or_else(|| unusable_error("a lease", "name"))?;
-        self.object.get_or_init(|| ManagedObjectReference::new("HttpNfcLease", name));
-        Ok(())
-    }
-
     /// Waits until the data of the lease can be read, and returns the description of the lease.
     async fn wait_until_ready(&self) -> Result<XmlElement, SourceError> {
-        let Some(lease) = self.object.get() else {
-            return Err(unusable_error("a lease", "name"));
-        };
         let waiting = async {
             let mut session = self.session.lock().await;
             loop {
                 let paths = ["state", "error", "info"];
-                let properties = session.read_properties(lease, &paths).await?;
+                let properties = session.read_properties(&self.object, &paths).await?;
                 let state = properties.text_of("state").unwrap_or_default();
                 match (state, properties.child("info")) {
                     ("ready", Some(info)) => return Ok(info.clone()),
                     ("initializing" | "ready", _) => sleep(READY_PAUSE).await,
                     _ => {
                         let fault = VsphereFault::from_state(state, properties.child("error"));
-                        return Err(self.explain_failure(VsphereCallError::Fault(fault)));
+                        return Err(explain_failure(fault.into(), &self.server));
                     }
                 }
             }
@@ -322,29 +289,29 @@ impl LeaseState {
         })
     }
 
-    /// Calls a method of the lease, if there is one.
-    async fn call_lease(&self, method: &str, arguments: &str) -> Result<(), VsphereCallError> {
-        match self.object.get() {
-            Some(lease) => {
-                let mut session = self.session.lock().await;
-                session.call_method(lease, method, arguments).await.map(drop)
-            }
-            None => Ok(()),
-        }
+    /// Calls a method of the lease.
+    async fn call_lease(&self, method: &str, arguments: &str) -> Result<(), SourceError> {
+        let mut session = self.session.lock().await;
+        let answer = session.call_method(&self.object, method, arguments).await;
+        answer.map(drop).map_err(|error| explain_failure(error, &self.server))
     }
 
-    fn explain_failure(&self, failed: VsphereCallError) -> SourceError {
-        match failed {
-            VsphereCallError::Fault(fault) => {
-                let kind = match HELD.contains(&&*fault.kind) {
-                    true => SourceErrorKind::Io,
-                    false => SourceErrorKind::Invalid,
-                };
-                let remedy = remedy_of(&fault.kind);
-                let message = format!("{}: {fault} ({}){remedy}", self.server, fault.kind);
-                SourceError::new(kind, message).with_cause(fault)
+    /// Reports progress until the lease is complete, more often than the lease demands, which ends
+    /// after `timeout_seconds` without a report.
+    async fn report_progress(self: Arc<Self>, timeout_seconds: Option<u32>) {
+        let limit = timeout_seconds.map(|seconds| Duration::from_secs(seconds.into()) / 4);
+        let pause = limit.unwrap_or(REPORT_PAUSE).clamp(MIN_REPORT_PAUSE, REPORT_PAUSE);
+        while !self.is_complete.load(Ordering::Relaxed) {
+            sleep(pause).await;
+            let received = self.received_bytes.load(Ordering::Relaxed);
+            // The export is never longer than the disk, apart from its tables.
+            let percent = received.saturating_mul(100) / self.capacity.unwrap_or_default().max(1);
+            let progress = format!("<percent>{}</percent>", percent.min(99));
+            if let Err(error) = self.call_lease("HttpNfcLeaseProgress", &progress).await
+                && !self.is_complete.load(Ordering::Relaxed)
+            {
+                tracing::warn!("{error}");
             }
-            VsphereCallError::Lost(error) => error,
         }
     }
 
@@ -353,7 +320,7 @@ impl LeaseState {
         if !self.is_complete.load(Ordering::Relaxed) {
             match timeout(END_LIMIT, self.call_lease("HttpNfcLeaseAbort", "")).await {
                 Ok(Ok(())) => {}
-                Ok(Err(failed)) => tracing::debug!("{}", self.explain_failure(failed)),
+                Ok(Err(error)) => tracing::debug!("{error}"),
                 Err(_) => tracing::warn!(
                     "{} does not abort the lease, which holds the machine until it expires",
                     self.server
@@ -364,6 +331,17 @@ impl LeaseState {
             session.close().await;
         }
     }
+}
+
+/// Adds fitting advice to a fault of a lease at `server`.
+fn explain_failure(error: SourceError, server: &str) -> SourceError {
+    let Some(fault) = VsphereFault::of(&error) else { return error };
+    let kind = match HELD.contains(&&*fault.kind) {
+        true => SourceErrorKind::Io,
+        false => SourceErrorKind::Invalid,
+    };
+    let remedy = remedy_of(&fault.kind);
+    SourceError::new(kind, format!("{server}: {fault} ({}){remedy}", fault.kind)).with_cause(error)
 }
 
 /// Returns what the user can do about a fault of this type.

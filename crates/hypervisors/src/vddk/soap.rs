@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, header};
 use stream::error::SourceError;
 use url::Url;
 
-use super::answer::{ManagedObjectReference, VsphereCallError, parse_response};
+use super::answer::{ManagedObjectReference, VsphereFault, parse_response};
 use crate::xml::{XmlElement, escape_text};
 
 /// Longest response, in bytes. The devices of one machine take tens of KiB, a tree of snapshots
@@ -65,7 +65,7 @@ impl VsphereSession {
         Ok(session)
     }
 
-    async fn log_in(&mut self) -> Result<(), VsphereCallError> {
+    async fn log_in(&mut self) -> Result<(), SourceError> {
         let arguments = format!(
             "<userName>{}</userName><password>{}</password>",
             escape_text(self.credentials.user()),
@@ -95,7 +95,7 @@ impl VsphereSession {
             self.send_call(&manager, "Logout", "").await
         };
         if let Ok(Err(error)) = tokio::time::timeout(LOGOUT_LIMIT, ending).await {
-            tracing::debug!("logging out of vSphere: {}", SourceError::from(error));
+            tracing::debug!("logging out of vSphere: {error}");
         }
     }
 
@@ -111,7 +111,7 @@ impl VsphereSession {
         &mut self,
         object: &ManagedObjectReference,
         paths: &[&str],
-    ) -> Result<XmlElement, VsphereCallError> {
+    ) -> Result<XmlElement, SourceError> {
         let collector = self.manager_reference("PropertyCollector", "propertyCollector")?;
         let paths: String = paths.iter().map(|path| format!("<pathSet>{path}</pathSet>")).collect();
         let arguments = format!(
@@ -141,9 +141,9 @@ impl VsphereSession {
         this: &ManagedObjectReference,
         method: &str,
         arguments: &str,
-    ) -> Result<XmlElement, VsphereCallError> {
+    ) -> Result<XmlElement, SourceError> {
         match self.send_call(this, method, arguments).await {
-            Err(VsphereCallError::Fault(fault)) if fault.kind == EXPIRED => {
+            Err(error) if VsphereFault::of(&error).is_some_and(|fault| fault.kind == EXPIRED) => {
                 tracing::info!("the session with vSphere has expired: logging in again");
                 self.cookie = None;
                 self.log_in().await?;
@@ -158,7 +158,7 @@ impl VsphereSession {
         this: &ManagedObjectReference,
         method: &str,
         arguments: &str,
-    ) -> Result<XmlElement, VsphereCallError> {
+    ) -> Result<XmlElement, SourceError> {
         let envelope = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
              <Envelope xmlns=\"http://schemas.xmlsoap.org/soap/envelope/\"><Body>\
