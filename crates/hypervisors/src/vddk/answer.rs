@@ -66,12 +66,6 @@ impl VsphereFault {
         error.source()?.downcast_ref()
     }
 
-    fn from_xml(method: &str, fault: &XmlElement) -> Self {
-        let detail = fault.child("detail").and_then(|detail| detail.children.first());
-        let text = fault.text_of("faultstring").unwrap_or("no reason");
-        Self::new(method, detail, text)
-    }
-
     fn new(method: &str, detail: Option<&XmlElement>, text: &str) -> Self {
         // The simulator calls every element `Fault` and gives the type only as an attribute;
         // vSphere gives both.
@@ -112,7 +106,11 @@ pub fn parse_response(
         .and_then(|envelope| envelope.into_child("Body"))
         .and_then(first_child);
     match body {
-        Some(fault) if fault.name == "Fault" => Err(VsphereFault::from_xml(method, &fault).into()),
+        Some(fault) if fault.name == "Fault" => {
+            let detail = fault.child("detail").and_then(|detail| detail.children.first());
+            let text = fault.text_of("faultstring").unwrap_or("no reason");
+            Err(VsphereFault::new(method, detail, text).into())
+        }
         Some(response) if status.is_success() => Ok(first_child(response).unwrap_or_default()),
         _ => {
             let code = status.as_u16();

@@ -75,15 +75,12 @@ impl ChangedAreas {
             }
             _ => self.list.push(area),
         }
-        while self.list.len() > MAX_AREAS {
+        if self.list.len() > MAX_AREAS {
             // The gap starts at the granularity of change tracking (64 KiB) and doubles until few
             // enough areas remain.
             self.gap = (self.gap * 2).max(64 << 10);
             for area in std::mem::take(&mut self.list) {
-                match self.list.last_mut() {
-                    Some(last) if area.start - last.end <= self.gap => last.end = area.end,
-                    _ => self.list.push(area),
-                }
+                self.push_area(area);
             }
         }
     }

@@ -51,12 +51,12 @@ impl VddkReadState {
     /// Asks vSphere again after everything was read: if the snapshot was removed meanwhile, the
     /// data may have changed during the read.
     fn check_unchanged(&self) -> Result<(), SourceError> {
-        if self.found.snapshot.is_none() {
+        let LocatedDisk { snapshot: Some(snapshot), disk, .. } = &self.found else {
             return Ok(());
-        }
+        };
         let checking =
             VsphereSession::run(&self.options.endpoint, &self.network, async |session| {
-                with_lookup_limit(self.found.check_unchanged(session)).await
+                with_lookup_limit(disk.check_unchanged(session, snapshot)).await
             });
         self.network.block_on(checking).map_err(|error| match error.kind() {
             SourceErrorKind::Stopped => error,

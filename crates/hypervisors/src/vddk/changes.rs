@@ -12,35 +12,35 @@ use url::Url;
 use super::answer::VsphereFault;
 use super::areas::{ChangedAreas, impossible_error};
 use super::change_id::{BEGIN_ANEW, ChangeId};
-use super::disk::{EarlierState, LocatedDisk};
+use super::disk::LocatedDisk;
+use super::options::VddkOptions;
 use super::soap::VsphereSession;
 use crate::nfc::UsedAreas;
-use crate::xml::{XmlElement, escape_text};
+use crate::xml::escape_text;
 
 /// Maximum number of responses for one disk. Each lists about 2,000 areas of at least 64 KiB, so
 /// together they describe at least 8 TiB.
 const MAX_PAGES: usize = 1 << 16;
 
-/// Asks what changed on the disk `found` since its earlier state; `None` if it has none. `is_test`
-/// is true if a plugin for tests reads the disk.
+/// Asks what changed on the disk `found` since the earlier state; `None` if none was requested.
 pub(super) async fn find_changes(
     session: &mut VsphereSession,
     found: &LocatedDisk,
-    is_test: bool,
+    options: &VddkOptions,
     network: &Network,
 ) -> Result<Option<ChangedRanges>, SourceError> {
     let since = match &found.since {
-        None => return Ok(None),
+        Some(since) => since,
+        None if options.checkpoints.previous.is_none() => return Ok(None),
         // CDI's own tests import from VMware's simulator in stages, with a plugin for tests.
-        // Everywhere else this state is rejected.
-        Some(EarlierState::Same) if is_test => return Ok(ChangedRanges::new(0, [])),
-        Some(EarlierState::Same) => {
+        // Everywhere else a simulator is rejected.
+        None if options.access.is_for_tests() => return Ok(ChangedRanges::new(0, [])),
+        None => {
             return Err(invalid_error(format!(
                 "vSphere reports neither the size of the disk {} nor its changes: {BEGIN_ANEW}",
                 found.disk.file
             )));
         }
-        Some(EarlierState::Tracked(since)) => since,
     };
     // This query transfers no data, so it is limited like any period without progress.
     let limit = network.retry_policy.no_progress_limit;
@@ -67,13 +67,21 @@ async fn query_changes(
     found: &LocatedDisk,
     since: &ChangeId,
 ) -> Result<ChangedRanges, SourceError> {
-    let LocatedDisk { disk, .. } = found;
+    let LocatedDisk { machine, snapshot, disk, .. } = found;
     let disk_bytes = disk.capacity.ok_or_else(|| {
         invalid_error(format!("vSphere does not report the size of the disk {}", disk.file))
     })?;
+    let snapshot = snapshot.as_ref().map(|snapshot| snapshot.to_xml("snapshot"));
+    let snapshot = snapshot.unwrap_or_default();
     let (mut areas, mut offset) = (ChangedAreas::default(), 0);
     for _ in 0..MAX_PAGES {
-        let page = query_page(session, found, since, offset).await?;
+        let arguments = format!(
+            "{snapshot}<deviceKey>{}</deviceKey><startOffset>{offset}</startOffset><changeId>{}</changeId>",
+            disk.key,
+            escape_text(&since.to_string())
+        );
+        let page = session.call_method(machine, "QueryChangedDiskAreas", &arguments).await;
+        let page = page.map_err(|error| explain_failure(error, since))?;
         offset = areas.add_page(&page, offset, disk_bytes)?;
         if offset >= disk_bytes {
             return areas.into_changes(disk_bytes);
@@ -106,23 +114,6 @@ pub(super) async fn list_used_areas(
             None
         }
     }
-}
-
-async fn query_page(
-    session: &mut VsphereSession,
-    found: &LocatedDisk,
-    since: &ChangeId,
-    offset: u64,
-) -> Result<XmlElement, SourceError> {
-    let snapshot = found.snapshot.as_ref().map(|snapshot| snapshot.to_xml("snapshot"));
-    let arguments = format!(
-        "{}<deviceKey>{}</deviceKey><startOffset>{offset}</startOffset><changeId>{}</changeId>",
-        snapshot.unwrap_or_default(),
-        found.disk.key,
-        escape_text(&since.to_string())
-    );
-    let answer = session.call_method(&found.machine, "QueryChangedDiskAreas", &arguments).await;
-    answer.map_err(|error| explain_failure(error, since))
 }
 
 /// Adds fitting advice to a fault.

@@ -34,17 +34,9 @@ pub(super) struct LocatedDisk {
     pub(super) snapshot: Option<ManagedObjectReference>,
     /// The state of the disk in that snapshot.
     pub(super) disk: VirtualDisk,
-    /// The earlier state that the target holds, if only the changes since then are read.
-    pub(super) since: Option<EarlierState>,
-}
-
-/// An earlier state of the disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum EarlierState {
-    /// vSphere can report what changed since then.
-    Tracked(ChangeId),
-    /// Nothing changed. Used only if vSphere seems to be a simulator.
-    Same,
+    /// The earlier state that the target holds, if only the changes since then are read. `None` also
+    /// if vSphere seems to be a simulator, in which nothing has changed since then.
+    pub(super) since: Option<ChangeId>,
 }
 
 /// A virtual disk of a machine or of one of its snapshots.
@@ -67,6 +59,16 @@ pub struct VirtualDisk {
     /// Change ID of the disk, if changes are tracked.
     #[serde(skip)]
     pub(super) change_id: Option<ChangeId>,
+    /// Controller and unit as in the keys of a lease, such as `ParaVirtualSCSIController0:1`.
+    #[serde(skip)]
+    pub(super) address: Option<String>,
+    /// True if the machine has no other disk.
+    #[serde(skip)]
+    pub(super) is_only: bool,
+    /// True if the file holds the state of the machine or snapshot whose disk this is, and not an
+    /// earlier one.
+    #[serde(skip)]
+    pub(super) is_present: bool,
 }
 
 /// A snapshot of a machine.
@@ -97,7 +99,8 @@ pub(super) async fn find_disk(
         if found.is_none() {
             // This may be the file of a snapshot.
             let properties = session.read_properties(&snapshot.object(), &[DEVICES]).await?;
-            found = with_file(&list_disks(&properties, wanted));
+            found = with_file(&list_disks(&properties, wanted))
+                .map(|disk| VirtualDisk { is_present: false, ..disk });
         }
     }
     let disk = found.ok_or_else(|| {
@@ -110,47 +113,23 @@ pub(super) async fn find_disk(
     };
     let snapshot = find_snapshot(&snapshots, current, name)?;
     let now = disk.at_snapshot(session, &snapshot, current).await?;
-    let since = match &checkpoints.previous {
+    let previous = checkpoints.previous.as_deref().map(|name| (name, ChangeId::parse(name)));
+    let since = match previous {
         None => None,
-        Some(previous) => Some(match ChangeId::parse(previous) {
-            Some(id) => EarlierState::Tracked(now.check_related(current, id)?),
-            None => {
-                let snapshot = find_snapshot(&snapshots, previous, name)?;
-                let before = disk.at_snapshot(session, &snapshot, previous).await?;
-                now.later_than(&before, current, previous)?
-            }
-        }),
+        Some((_, Some(id))) => Some(now.check_related(current, id)?),
+        Some((previous, None)) => {
+            let snapshot = find_snapshot(&snapshots, previous, name)?;
+            let before = disk.at_snapshot(session, &snapshot, previous).await?;
+            now.later_than(&before, current, previous)?
+        }
     };
     Ok(LocatedDisk { machine, snapshot: Some(snapshot), disk: now, since })
 }
 
-impl LocatedDisk {
-    /// Fails if the snapshot has changed since reading began: it is then unknown which state was
-    /// read.
-    pub(super) async fn check_unchanged(
-        &self,
-        session: &mut VsphereSession,
-    ) -> Result<(), SourceError> {
-        let Some(snapshot) = &self.snapshot else {
-            return Ok(());
-        };
-        let now = self.disk.at_snapshot(session, snapshot, &snapshot.name).await?;
-        if now == self.disk {
-            return Ok(());
-        }
-        Err(invalid_error(format!(
-            "the disk in the snapshot {} was {} when reading began and is {} now",
-            snapshot.name,
-            plain_line(&self.disk.file),
-            plain_line(&now.file)
-        )))
-    }
-}
-
 impl VirtualDisk {
-    /// Parses a device. The disk is in `wanted` if that is in its chain of files, otherwise in the
-    /// file at the top.
-    fn from_device(device: &XmlElement, wanted: &str) -> Option<Self> {
+    /// Parses a device among `all` of its machine. The disk is in `wanted` if that is in its chain
+    /// of files, otherwise in the file at the top.
+    fn from_device(device: &XmlElement, all: &[XmlElement], wanted: &str) -> Option<Self> {
         // Drives for CDs may have files as well, but no size.
         device.child("capacityInKB")?;
         let backing = device.child("backing")?;
@@ -159,14 +138,25 @@ impl VirtualDisk {
         // The file becomes an argument of nbdkit.
         let is_usual =
             |file: &&str| file.len() <= MAX_FILE_BYTES && !file.contains(char::is_control);
-        let file = files.find(|file| *file == wanted).or_else(|| backing.text_of("fileName"));
+        let top = backing.text_of("fileName").filter(is_usual)?;
+        let file = files.find(|file| *file == wanted).filter(is_usual).unwrap_or(top);
+        let address = || {
+            let key = device.text_of("controllerKey")?;
+            let controller = all.iter().find(|one| one.text_of("key") == Some(key))?;
+            let kind = controller.kind.as_deref()?.rsplit(':').next()?;
+            let (bus, unit) = (controller.text_of("busNumber")?, device.text_of("unitNumber")?);
+            Some(format!("{kind}{bus}:{unit}"))
+        };
         Some(Self {
             label: device.text_of("deviceInfo/label").unwrap_or_default().to_owned(),
-            file: file.filter(is_usual)?.to_owned(),
+            file: file.to_owned(),
             capacity: device.value_of("capacityInBytes"),
             id: device.text_of("diskObjectId").or_else(|| device.text_of("key"))?.to_owned(),
             key: device.value_of("key")?,
             change_id: backing.text_of("changeId").and_then(ChangeId::parse),
+            address: address(),
+            is_only: all.iter().filter(|one| one.child("capacityInKB").is_some()).count() == 1,
+            is_present: file == top,
         })
     }
 
@@ -183,6 +173,25 @@ impl VirtualDisk {
         found.ok_or_else(|| {
             invalid_error(format!("vSphere has no such disk in the snapshot {name:?}"))
         })
+    }
+
+    /// Fails if `snapshot` has changed since this was read from it: it is then unknown which state
+    /// was read.
+    pub(super) async fn check_unchanged(
+        &self,
+        session: &mut VsphereSession,
+        snapshot: &ManagedObjectReference,
+    ) -> Result<(), SourceError> {
+        let now = self.at_snapshot(session, snapshot, &snapshot.name).await?;
+        if now == *self {
+            return Ok(());
+        }
+        Err(invalid_error(format!(
+            "the disk in the snapshot {} was {} when reading began and is {} now",
+            snapshot.name,
+            plain_line(&self.file),
+            plain_line(&now.file)
+        )))
     }
 
     /// Returns the change ID of the disk in the snapshot `name`. Fails if changes were not
@@ -211,13 +220,13 @@ impl VirtualDisk {
     }
 
     /// Returns the state `before`, of the snapshot `previous`, if vSphere can report what changed
-    /// between it and `current`.
+    /// between it and `current`; `None` if vSphere seems to be a simulator.
     fn later_than(
         &self,
         before: &Self,
         current: &str,
         previous: &str,
-    ) -> Result<EarlierState, SourceError> {
+    ) -> Result<Option<ChangeId>, SourceError> {
         match (before.capacity, self.capacity) {
             (Some(before), Some(now)) if before != now => Err(invalid_error(format!(
                 "the disk {} had {before} bytes in the earlier snapshot and has {now} now: import it again from the start",
@@ -226,12 +235,9 @@ impl VirtualDisk {
             // VMware's simulator reports neither sizes nor change IDs, and its disks never change.
             (None, None) if self.change_id.is_none() && before.change_id.is_none() => {
                 tracing::warn!("vSphere does not report the disk size: it is a simulator");
-                Ok(EarlierState::Same)
+                Ok(None)
             }
-            _ => {
-                let id = self.check_related(current, before.require_change_id(previous)?)?;
-                Ok(EarlierState::Tracked(id))
-            }
+            _ => self.check_related(current, before.require_change_id(previous)?).map(Some),
         }
     }
 }
@@ -260,7 +266,8 @@ pub(super) fn find_snapshot(
 /// whose chain of files includes `wanted` is listed with that file.
 pub(super) fn list_disks(properties: &XmlElement, wanted: &str) -> Vec<VirtualDisk> {
     let devices = properties.child(DEVICES).map_or(&[][..], |all| &all.children);
-    devices.iter().filter_map(|device| VirtualDisk::from_device(device, wanted)).collect()
+    let parse = |device| VirtualDisk::from_device(device, devices, wanted);
+    devices.iter().filter_map(parse).collect()
 }
 
 /// Lists all snapshots of a machine with these `properties`, parents first.
@@ -299,6 +306,9 @@ mod tests {
             id: "1-2000".to_owned(),
             key: 2000,
             change_id: change_id.map(|id| ChangeId::parse(id).unwrap()),
+            address: None,
+            is_only: true,
+            is_present: true,
         }
     }
 
@@ -314,7 +324,8 @@ mod tests {
         );
         let expected = disk(Some("52 de-61 d5/8"), 1 << 20);
         for file in ["[a] vm/d.vmdk", "[a] vm/d-000001.vmdk", "[a] vm/d-000002.vmdk"] {
-            let expected = VirtualDisk { file: file.to_owned(), ..expected.clone() };
+            let is_present = file == expected.file;
+            let expected = VirtualDisk { file: file.to_owned(), is_present, ..expected.clone() };
             assert_eq!(list_disks(&devices, file), [expected]);
         }
         assert_eq!(list_disks(&devices, "[a] vm/e.vmdk"), [expected]);
@@ -334,7 +345,7 @@ mod tests {
         let later = disk(None, 512).later_than(&tracked, "now", "then");
         refused(later.map(|_| tracked.change_id.clone().unwrap()), "in the snapshot \"now\"");
         let simulated = VirtualDisk { capacity: None, ..disk(None, 0) };
-        assert_eq!(simulated.later_than(&simulated, "b", "a").unwrap(), EarlierState::Same);
+        assert_eq!(simulated.later_than(&simulated, "b", "a").unwrap(), None);
         let resized = disk(Some("52-61/9"), 1024).later_than(&tracked, "now", "then").unwrap_err();
         assert!(resized.to_string().contains("had 512 bytes"), "{resized}");
     }

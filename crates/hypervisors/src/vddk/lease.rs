@@ -27,7 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
 use super::answer::{ManagedObjectReference, VsphereFault, resized_error};
-use super::disk::{DEVICES, LocatedDisk};
+use super::disk::{LocatedDisk, VirtualDisk};
 use super::soap::{LOGOUT_LIMIT, VsphereSession};
 use crate::blocks::RangedDisk;
 use crate::nfc::ticket::{named_thumbprint, unusable_error};
@@ -90,15 +90,20 @@ impl LeaseSource {
         name: &str,
         network: &Arc<Network>,
     ) -> Result<Self, SourceError> {
+        let LocatedDisk { disk, .. } = found;
+        if !disk.is_present {
+            return Err(invalid_error(format!(
+                "the disk is in the file {:?} no longer, and a lease exports only the present state: take a snapshot and name \
+                 it (--checkpoint)",
+                disk.file
+            )));
+        }
         let server = endpoint.host_str().unwrap_or_default().to_owned();
         let mut session = network.block_on(VsphereSession::open(endpoint, network))?;
-        let begun = network.block_on(find_slot(&mut session, found)).and_then(|slot| {
-            // The stop token does not cancel this: the answer names the lease that has to be ended.
-            let requesting = request_lease(&mut session, found, &server, network);
-            Ok((slot, network.handle.block_on(requesting)?))
-        });
-        let (slot, object) = match begun {
-            Ok(begun) => begun,
+        // The stop token does not cancel this: the answer names the lease that has to be ended.
+        let requesting = request_lease(&mut session, found, &server, network);
+        let object = match network.handle.block_on(requesting) {
+            Ok(object) => object,
             Err(error) => {
                 network.handle.block_on(session.close());
                 return Err(error);
@@ -109,13 +114,13 @@ impl LeaseSource {
             server,
             session: Mutex::new(session),
             object,
-            capacity: found.disk.capacity,
+            capacity: disk.capacity,
             is_complete: AtomicBool::new(false),
             received_bytes: AtomicU64::new(0),
         }));
         let state = &lease.0;
         let info = network.block_on(state.wait_until_ready())?;
-        let device = slot.find_device(&info, &found.disk.file)?;
+        let device = find_device(&info, disk)?;
         let url = device_url(device, endpoint)?;
         keeps_promise(endpoint, &url, network.is_checked)?.warn_downgrade();
         let reporting = Arc::clone(state).report_progress(info.value_of("leaseTimeout"));
@@ -359,82 +364,31 @@ fn remedy_of(kind: &str) -> &'static str {
     }
 }
 
-/// The place of a disk in its machine.
-#[derive(Debug)]
-struct DiskSlot {
-    /// The key of the device, such as `2000`.
-    key: String,
-    /// Controller and unit as in the keys of a lease, such as `ParaVirtualSCSIController0:1`.
-    address: Option<String>,
-    /// True if the machine has no other disk.
-    is_only: bool,
-}
-
-/// Finds the place of the disk in the state that will be exported.
-async fn find_slot(
-    session: &mut VsphereSession,
-    found: &LocatedDisk,
-) -> Result<DiskSlot, SourceError> {
-    let object = found.snapshot.as_ref().unwrap_or(&found.machine);
-    let properties = session.read_properties(object, &[DEVICES]).await?;
-    let devices = properties.child(DEVICES).map_or(&[][..], |all| &all.children);
-    DiskSlot::among(devices, &found.disk.key.to_string(), &found.disk.file)
-}
-
-impl DiskSlot {
-    /// Finds the disk with this `key`. Its state must be the one in `file`, because a lease exports
-    /// no earlier one.
-    fn among(devices: &[XmlElement], key: &str, file: &str) -> Result<Self, SourceError> {
-        let with_key = |key| devices.iter().find(|device| device.text_of("key") == key);
-        let device =
-            with_key(Some(key)).filter(|device| device.text_of("backing/fileName") == Some(file));
-        let device = device.ok_or_else(|| {
-            invalid_error(format!(
-                "the disk is in the file {file:?} no longer, and a lease exports only the present state: take a snapshot and name \
-                 it (--checkpoint)"
-            ))
-        })?;
-        let controller = with_key(device.text_of("controllerKey")).and_then(|controller| {
-            let kind = controller.kind.as_deref()?.rsplit(':').next()?;
-            Some(format!("{kind}{}", controller.text_of("busNumber")?))
-        });
-        let unit = device.text_of("unitNumber");
-        Ok(Self {
-            key: key.to_owned(),
-            address: controller.zip(unit).map(|(controller, unit)| format!("{controller}:{unit}")),
-            is_only: devices.iter().filter(|one| one.text_of("capacityInKB").is_some()).count()
-                == 1,
-        })
-    }
-
-    /// Finds the disk among the devices of a lease. A disk that is only probably the right one is
-    /// refused.
-    fn find_device<'i>(
-        &self,
-        info: &'i XmlElement,
-        file: &str,
-    ) -> Result<&'i XmlElement, SourceError> {
-        let disks: Vec<_> = info
-            .children_named("deviceUrl")
-            .filter(|device| matches!(device.text_of("disk"), Some("true" | "1")))
-            .collect();
-        let name = file.rsplit('/').next();
-        let is_it = |device: &&&XmlElement| {
-            let last = device.text_of("key").and_then(|key| key.rsplit('/').next());
-            last.is_some() && (last == self.address.as_deref() || last == Some(&self.key))
-                || device.text_of("targetId").is_some_and(|id| Some(id) == name)
-        };
-        match (disks.iter().find(is_it), &*disks) {
-            (Some(found), _) => Ok(found),
-            (None, [only]) if self.is_only => Ok(only),
-            _ => {
-                let keys: Vec<_> =
-                    disks.iter().filter_map(|device| device.text_of("key")).collect();
-                let keys = plain_line(&keys.join(", "));
-                Err(invalid_error(format!(
-                    "none of the disks that vSphere exports ({keys}) is certainly {file}: use --transport nfc or vddk"
-                )))
-            }
+/// Finds the disk among the devices of a lease. A disk that is only probably the right one is
+/// refused.
+fn find_device<'i>(
+    info: &'i XmlElement,
+    disk: &VirtualDisk,
+) -> Result<&'i XmlElement, SourceError> {
+    let disks: Vec<_> = info
+        .children_named("deviceUrl")
+        .filter(|device| matches!(device.text_of("disk"), Some("true" | "1")))
+        .collect();
+    let (name, key) = (disk.file.rsplit('/').next(), disk.key.to_string());
+    let is_it = |device: &&&XmlElement| {
+        let last = device.text_of("key").and_then(|key| key.rsplit('/').next());
+        last.is_some() && (last == disk.address.as_deref() || last == Some(&key))
+            || device.text_of("targetId").is_some_and(|id| Some(id) == name)
+    };
+    match (disks.iter().find(is_it), &*disks) {
+        (Some(found), _) => Ok(found),
+        (None, [only]) if disk.is_only => Ok(only),
+        _ => {
+            let keys: Vec<_> = disks.iter().filter_map(|device| device.text_of("key")).collect();
+            let (keys, file) = (plain_line(&keys.join(", ")), &disk.file);
+            Err(invalid_error(format!(
+                "none of the disks that vSphere exports ({keys}) is certainly {file}: use --transport nfc or vddk"
+            )))
         }
     }
 }
@@ -455,6 +409,7 @@ fn device_url(device: &XmlElement, endpoint: &Url) -> Result<Url, SourceError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::disk::list_disks;
     use super::*;
 
     fn element(xml: &str) -> XmlElement {
@@ -470,15 +425,14 @@ mod tests {
             )
         };
         let devices = element(&format!(
-            "<val><VirtualDevice xsi:type=\"vim25:ParaVirtualSCSIController\"><key>1000</key><busNumber>0</busNumber>\
-             </VirtualDevice>{}{}</val>",
+            "<p><config.hardware.device><VirtualDevice xsi:type=\"vim25:ParaVirtualSCSIController\"><key>1000</key><busNumber>0</busNumber>\
+             </VirtualDevice>{}{}</config.hardware.device></p>",
             disk(2000, 0),
             disk(2001, 1)
         ));
-        let slot = DiskSlot::among(&devices.children, "2001", "[a] vm/2001.vmdk").unwrap();
-        assert_eq!(slot.address.as_deref(), Some("ParaVirtualSCSIController0:1"));
-        assert!(!slot.is_only);
-        assert!(DiskSlot::among(&devices.children, "2001", "[a] vm/old.vmdk").is_err());
+        let [_, disk] = &*list_disks(&devices, "") else { panic!("not two disks") };
+        assert_eq!(disk.address.as_deref(), Some("ParaVirtualSCSIController0:1"));
+        assert!(!disk.is_only && disk.is_present);
         let exported = |key: &str| {
             element(&format!(
                 "<val><deviceUrl><key>/vm-1/nvram</key><disk>false</disk></deviceUrl>\
@@ -486,15 +440,17 @@ mod tests {
             ))
         };
         for key in ["/vm-1/ParaVirtualSCSIController0:1", "/vm-1/2001", "2001"] {
-            assert!(slot.find_device(&exported(key), "[a] vm/2001.vmdk").is_ok(), "{key}");
+            assert!(find_device(&exported(key), disk).is_ok(), "{key}");
         }
         let other = exported("/vm-1/ParaVirtualSCSIController0:0");
-        let error = slot.find_device(&other, "[a] vm/2001.vmdk").unwrap_err().to_string();
+        let error = find_device(&other, disk).unwrap_err().to_string();
         assert!(
             error.contains("(/vm-1/ParaVirtualSCSIController0:0) is certainly [a] vm/2001.vmdk"),
             "{error}"
         );
-        assert!(DiskSlot { is_only: true, ..slot }.find_device(&other, "").is_ok());
+        let mut only = disk.clone();
+        only.is_only = true;
+        assert!(find_device(&other, &only).is_ok());
     }
 
     #[test]

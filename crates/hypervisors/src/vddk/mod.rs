@@ -98,22 +98,18 @@ impl VddkSource {
         if options.access.uses_nbdkit() {
             check_architecture(std::env::consts::ARCH)?;
         }
-        if options.checkpoints.previous.is_some() && options.checkpoints.current.is_none() {
-            return Err(invalid_error("previous checkpoint set without current"));
-        }
         if options.checkpoints.previous.is_some()
             && options.access.transport == VmwareTransport::Lease
         {
             return Err(delta_error());
         }
         let network = verified_network(&options.access, network)?;
-        let is_test = options.access.is_for_tests();
         let finding = VsphereSession::run(&options.endpoint, &network, async |session| {
             let VddkOptions { machine, disk, checkpoints, .. } = options;
             let finding = disk::find_disk(session, machine, disk, checkpoints);
             let found = with_lookup_limit(finding).await?;
             tracing::info!(?found, "found the disk in vSphere");
-            let changes = changes::find_changes(session, &found, is_test, &network).await?;
+            let changes = changes::find_changes(session, &found, options, &network).await?;
             Ok((found, changes))
         });
         let (found, changes) = network.block_on(finding)?;
@@ -122,6 +118,7 @@ impl VddkSource {
             Some(snapshot) => format!("{file} of {machine} in {}", snapshot.name),
             None => format!("{file} of {machine}"),
         };
+        let is_test = options.access.is_for_tests();
         let (options, gone) = (options.clone(), network.stop.child_token());
         let reading = VddkReadState { options, network, found, log: ProgramLog::default(), gone };
         let (disk, supply) = if reading.options.access.uses_nbdkit() {
