@@ -15,9 +15,8 @@ use hypervisors::nfc::fragment::{SKIP_ZEROS, ZLIB, unpack_fragment};
 
 use crate::{Pieces, Script, assert_sentence, runtime};
 
-/// The requested ranges, with the operations 4 and 5, and 6 for used blocks.
+/// The requested ranges, with the operations 5 and 6, after 4 for the used areas.
 const READS: [Range<u64>; 2] = [0..4096, 4096..8192];
-const STATUS: Range<u64> = 0..1 << 20;
 
 /// Time limit for a reply. The scripted host never waits.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -29,8 +28,8 @@ const FRAGMENT_BYTES: usize = 2048;
 #[derive(PartialEq, Eq)]
 enum Part {
     Data(u64, Bytes),
-    /// Ends of runs, and whether each reads as zeros.
-    Runs(Vec<(u64, bool)>),
+    /// The used areas.
+    Used(Vec<Range<u64>>),
     Refused(String),
 }
 
@@ -45,21 +44,21 @@ async fn receive(pieces: Pieces, parts: &mut Vec<Part>) -> Result<(), AttemptErr
     let place = "host".to_owned();
     let encoding = NfcEncoding::default();
     let mut host = NfcConnection::open(stream, "tag", "[a] b.vmdk", place, encoding).await?;
+    parts.push(match host.list_used(LIMIT).await? {
+        Ok(used) => Part::Used(used.to_vec()),
+        Err(error) => Part::Refused(error),
+    });
     for read in READS {
         host.request_read(read, LIMIT).await?;
     }
-    host.request_block_status(STATUS, LIMIT).await?;
-    let mut left = READS.len() + 1;
+    let mut left = READS.len();
     while left > 0 {
         match host.next_event(LIMIT).await? {
             ReplyEvent::Data(offset, bytes) => {
                 parts.push(Part::Data(offset, bytes));
                 continue;
             }
-            ReplyEvent::ReadDone => {}
-            ReplyEvent::Status(_, runs) => {
-                parts.push(Part::Runs(runs.iter().map(|run| (run.end, run.zero)).collect()));
-            }
+            ReplyEvent::ReadDone | ReplyEvent::Status(..) => {}
             ReplyEvent::Refused { what, error } => {
                 parts.push(Part::Refused(format!("{what}: {error}")));
             }
@@ -78,9 +77,9 @@ fn check(parts: &[Part], is_complete: bool) {
                 assert!(READS.iter().any(|read| read.start <= *offset && end <= read.end));
                 bytes += data.len() as u64;
             }
-            Part::Runs(runs) => {
-                assert!(runs.is_sorted_by(|before, after| before.0 < after.0));
-                assert!(runs.last().is_some_and(|last| last.0 <= STATUS.end));
+            Part::Used(areas) => {
+                assert!(areas.is_sorted_by(|before, after| before.end < after.start));
+                assert!(areas.iter().all(|area| !area.is_empty()));
             }
             Part::Refused(sentence) => {
                 assert_sentence(sentence);

@@ -77,24 +77,12 @@ impl ReadAssembly {
     /// Returns the buffer for the first bytes of `part`, which may be shorter than `part`. `part`
     /// was accepted by [`ReadAssembly::check_part`].
     pub(crate) fn part_buffer(&mut self, part: &Range<u64>) -> &mut [u8] {
-        let Some(slot) = self.slots.iter_mut().find(|slot| slot.range.contains(&part.start)) else {
-            return &mut [];
-        };
-        let (start, slot_length) = (slot.range.start, slot.slot_len());
-        let covers_slot = part.start == start && part.end >= slot.range.end;
-        let from = range_len(&(start..part.start));
-        let to = range_len(&(start..part.end.min(slot.range.end)));
-        let buffer = slot.buffer.get_or_insert_with(|| {
-            let mut buffer = ChunkBuffer::new(start);
-            // Holes are never written, so the buffer, which may be a reused one, is zeroed.
-            if !covers_slot {
-                let room = buffer.spare_capacity();
-                let used = slot_length.min(room.len());
-                room[..used].fill(0);
-            }
-            buffer
-        });
-        buffer.spare_capacity().get_mut(from..to).unwrap_or_default()
+        self.part_buffers(part).next().unwrap_or_default()
+    }
+
+    /// Returns the buffers for all bytes of `part`, in order.
+    pub(crate) fn part_buffers(&mut self, part: &Range<u64>) -> impl Iterator<Item = &mut [u8]> {
+        self.slots.iter_mut().filter_map(|slot| slot.room_for(part))
     }
 
     /// Records the arrival of `part`, either as data in [`ReadAssembly::part_buffer`] or as zeros,
@@ -123,46 +111,27 @@ impl ReadAssembly {
         &self.range
     }
 
-    /// Returns the ranges that have not arrived.
-    pub(crate) fn missing_ranges(&self) -> Vec<Range<u64>> {
-        let mut at = self.range.start;
-        let mut missing = Vec::new();
-        for part in self.arrived.iter().chain([&(self.range.end..self.range.end)]) {
-            if at < part.start {
-                missing.push(at..part.start);
-            }
-            at = part.end;
-        }
-        missing
+    /// Returns the first range of which nothing has arrived.
+    pub(crate) fn first_missing(&self) -> Option<Range<u64>> {
+        let begin = self.arrived.first().filter(|part| part.start == self.range.start);
+        let start = begin.map_or(self.range.start, |part| part.end);
+        let next = self.arrived.iter().map(|part| part.start).find(|next| *next > start);
+        Some(start..next.unwrap_or(self.range.end)).filter(|range| !range.is_empty())
     }
 
     /// Copies the bytes of `part`, which was accepted by [`ReadAssembly::check_part`].
     pub(crate) fn fill_part(&mut self, part: &Range<u64>, mut bytes: &[u8]) {
-        let mut left = part.clone();
-        while !left.is_empty() && !bytes.is_empty() {
-            let room = self.part_buffer(&left);
-            let count = room.len().min(bytes.len());
-            let (now, later) = bytes.split_at(count);
-            room[..count].copy_from_slice(now);
-            left.start += count as u64;
+        for room in self.part_buffers(part) {
+            let (now, later) = bytes.split_at(room.len().min(bytes.len()));
+            room[..now.len()].copy_from_slice(now);
             bytes = later;
-            if count == 0 {
-                break;
-            }
         }
     }
 
     /// Clears the bytes of `part` where a buffer holds bytes of an attempt that was cut off.
     pub(crate) fn zero_part(&mut self, part: &Range<u64>) {
-        let hit = |slot: &&mut AssemblySlot| {
-            slot.buffer.is_some() && slot.range.start < part.end && part.start < slot.range.end
-        };
-        for slot in self.slots.iter_mut().filter(hit) {
-            let begin = slot.range.start;
-            let from = range_len(&(begin..part.start.max(begin)));
-            let to = range_len(&(begin..part.end.min(slot.range.end)));
-            let room = slot.buffer.as_mut().map(ChunkBuffer::spare_capacity).unwrap_or_default();
-            room.get_mut(from..to).unwrap_or_default().fill(0);
+        for slot in self.slots.iter_mut().filter(|slot| slot.buffer.is_some()) {
+            slot.room_for(part).unwrap_or_default().fill(0);
         }
     }
 
@@ -179,6 +148,27 @@ impl ReadAssembly {
 }
 
 impl AssemblySlot {
+    /// Returns the room for the bytes of `part` that lie in the slot.
+    fn room_for(&mut self, part: &Range<u64>) -> Option<&mut [u8]> {
+        let Range { start, end } = self.range;
+        let (first, last) = (part.start.max(start), part.end.min(end));
+        if first >= last {
+            return None;
+        }
+        let length = self.slot_len();
+        let buffer = self.buffer.get_or_insert_with(|| {
+            let mut buffer = ChunkBuffer::new(start);
+            // Holes are never written, so the buffer, which may be a reused one, is zeroed.
+            if (first, last) != (start, end) {
+                let room = buffer.spare_capacity();
+                let used = length.min(room.len());
+                room[..used].fill(0);
+            }
+            buffer
+        });
+        buffer.spare_capacity().get_mut(range_len(&(start..first))..range_len(&(start..last)))
+    }
+
     fn into_chunk(self) -> Option<(u64, Bytes)> {
         let length = self.slot_len();
         let bytes = match self.buffer {

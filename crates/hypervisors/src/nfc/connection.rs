@@ -1,35 +1,32 @@
-//! Reads and lists of used blocks on an open disk. Several requests are under way; the fragments
+//! The list of used areas, and reads, on an open disk. Several reads are under way; the fragments
 //! of their replies arrive in any order.
 
-use std::collections::VecDeque;
-use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fetch::retry::{AttemptError, with_time_limit};
 use stream::error::SourceErrorKind;
-use tokio::io::AsyncReadExt;
 
 use super::fragment::{self, unpack_fragment};
 use super::link::{NfcDialect, NfcLink, unknown_error};
 use super::wire::{self, FrameHeader, HostError, OpenedFile, ReadFragment};
 use super::{NfcEncoding, UsedAreas};
-use crate::blocks::transport::{Stream, connection_error, read_bytes};
+use crate::blocks::transport::{Stream, read_bytes};
 use crate::blocks::{
     BlockConnection, BlockStatus, InflightTable, PendingReply, ProtocolViolation, ReadAssembly,
-    ReplyEvent,
 };
+use crate::vddk::areas::ChangedAreas;
 
 /// Longest read. VMware speaks of 1 MB for each stream.
 pub(super) const READ_BYTES: u64 = 1 << 20;
 
-/// Most requests that a host gets before it has answered them. VMware advises against more than 32
-/// at one host, over all connections.
-const MAX_OPERATIONS: usize = 16;
-
-/// Unit in which used blocks are listed.
-const CHUNK: u32 = 64 << 10;
+/// Unit in which used areas are listed.
+const CHUNK: usize = 64 << 10;
 const CHUNK_BYTES: u64 = CHUNK as u64;
+
+/// Number of bytes that one request for used areas covers. Hosts accept eight times as many.
+const LISTED_BYTES: u64 = 4 << 30;
 
 /// A connection with an open disk.
 pub struct NfcConnection {
@@ -38,36 +35,24 @@ pub struct NfcConnection {
     /// The host, for messages.
     place: String,
     inflight: InflightTable,
-    /// Requests to the host that are not answered, or not completely.
+    /// Requests to the host that are not answered completely, at most one for each read.
     operations: Vec<NfcOperation>,
-    /// Parts of reads that were not sent yet, with the numbers of their requests.
-    waiting: VecDeque<(u64, Range<u64>)>,
-    incoming: Option<IncomingFragment>,
     /// Reads of a connection that broke. Parts of them that have arrived are not read again.
     carried: Vec<ReadAssembly>,
     /// True after a read that the host refused. Such a connection is given up, because it is not
     /// confirmed how the reply continues.
     has_failed: bool,
-    /// The used areas, if the host need not be asked for them.
+    /// The used areas, if they are known.
     pub(super) used: Option<UsedAreas>,
 }
 
 /// A request to the host.
 struct NfcOperation {
     operation: u32,
-    /// The number of the request that it belongs to.
+    /// The number of the read that it belongs to.
     number: u64,
     range: Range<u64>,
     left_bytes: u64,
-    /// True after an error. A reply may still follow, which is dropped.
-    is_refused: bool,
-}
-
-/// A fragment of which some bytes have arrived.
-struct IncomingFragment {
-    number: u64,
-    part: Range<u64>,
-    left: Range<u64>,
 }
 
 impl NfcConnection {
@@ -78,8 +63,6 @@ impl NfcConnection {
             place,
             inflight: InflightTable::default(),
             operations: Vec::new(),
-            waiting: VecDeque::new(),
-            incoming: None,
             carried: Vec::new(),
             has_failed: false,
             used: None,
@@ -101,19 +84,37 @@ impl NfcConnection {
         Ok(Self::new(link, file, place))
     }
 
-    /// Asks for the use of the first chunk. Returns the error of a host that does not tell it.
-    pub(super) async fn try_used(
+    /// Asks for the used areas of the disk, before the first read. Returns the error of a host that
+    /// does not list them. Each wait lasts at most `limit`.
+    pub async fn list_used(
         &mut self,
         limit: Duration,
-    ) -> Result<Option<String>, AttemptError> {
-        if self.file.capacity < CHUNK_BYTES {
-            return Ok(None);
+    ) -> Result<Result<UsedAreas, String>, AttemptError> {
+        let OpenedFile { handle, capacity, .. } = self.file;
+        // The end of a disk may be less than a chunk, which the host does not describe.
+        let described = capacity - capacity % CHUNK_BYTES;
+        let (mut areas, mut start) = (ChangedAreas::default(), 0);
+        while start < described {
+            let end = described.min(start + LISTED_BYTES);
+            let count = (end - start) / CHUNK_BYTES;
+            let listing = self.link.list_chunks(handle, CHUNK_BYTES, start, count);
+            let listed = with_time_limit(limit, listing).await;
+            let bitmap = match listed.map_err(|failure| failure.with_context(&self.place))? {
+                Ok(bitmap) => bitmap,
+                Err(error) => return Ok(Err(self.explain(&error))),
+            };
+            let bits = bitmap.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
+            let chunks = (start..end).step_by(CHUNK).zip(bits);
+            for (chunk, _) in chunks.filter(|(_, is_used)| *is_used) {
+                areas.push_area(chunk..chunk + CHUNK_BYTES);
+            }
+            start = end;
         }
-        self.request_block_status(0..CHUNK_BYTES, limit).await?;
-        Ok(match self.next_event(limit).await? {
-            ReplyEvent::Refused { error, .. } => Some(error),
-            _ => None,
-        })
+        if described < capacity {
+            areas.push_area(described..capacity);
+        }
+        let areas = areas.into_changes(capacity).map_err(AttemptError::Final)?;
+        Ok(Ok(Arc::clone(areas.ranges())))
     }
 
     /// Takes over the reads of `broken` that were not handed out, with what has arrived of them.
@@ -121,30 +122,21 @@ impl NfcConnection {
         self.carried = broken.inflight.into_reads().chain(broken.carried).collect();
     }
 
-    /// Sends as many waiting parts as the host may get.
-    async fn send_waiting(&mut self) -> Result<(), AttemptError> {
-        while self.operations.len() < MAX_OPERATIONS
-            && let Some((number, part)) = self.waiting.pop_front()
-        {
-            self.send_read(number, part).await?;
-        }
-        Ok(())
-    }
-
-    async fn send_read(&mut self, number: u64, range: Range<u64>) -> Result<(), AttemptError> {
+    /// Requests the next missing bytes of a read, which is done if there are none.
+    async fn request_missing(&mut self, number: u64) -> Result<(), AttemptError> {
+        let request = self.inflight.find(number)?;
+        let Some(range) = request.assembly_mut()?.first_missing() else {
+            request.is_done = true;
+            return Ok(());
+        };
+        let left_bytes = range.end - range.start;
         // Longer reads are never requested.
-        let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+        let length = u32::try_from(left_bytes).unwrap_or(u32::MAX);
         let compression = self.link.dialect.compression;
         let payload = wire::read_payload(self.file.handle, compression, range.start, length);
         let operation = self.link.send_frame(wire::READ, &payload, &[]).await?;
-        self.await_reply(operation, number, range);
+        self.operations.push(NfcOperation { operation, number, range, left_bytes });
         Ok(())
-    }
-
-    fn await_reply(&mut self, operation: u32, number: u64, range: Range<u64>) {
-        let left_bytes = range.end - range.start;
-        let is_refused = false;
-        self.operations.push(NfcOperation { operation, number, range, left_bytes, is_refused });
     }
 
     fn find_operation(&mut self, operation: u32) -> Result<&mut NfcOperation, ProtocolViolation> {
@@ -154,18 +146,18 @@ impl NfcConnection {
         })
     }
 
-    async fn receive_piece(&mut self) -> Result<(), AttemptError> {
-        if self.incoming.is_some() {
-            return self.receive_data().await;
-        }
-        self.send_waiting().await?;
+    async fn receive_frame(&mut self) -> Result<(), AttemptError> {
         let header = self.link.read_header().await?;
         match header.kind {
             wire::READ => self.receive_fragment(header).await,
-            wire::USED_BLOCKS => self.receive_used(header).await,
+            // Zeros may follow an error about used areas.
+            wire::USED_BLOCKS => {
+                let payload = self.link.read_payload(header).await?;
+                Ok(wire::parse_used(&payload, 0).map(drop)?)
+            }
             wire::ERROR => {
                 let error = self.link.read_error(header).await?;
-                self.refuse(header.operation, &error).map_err(AttemptError::from)
+                self.refuse_read(header.operation, &error).map_err(AttemptError::from)
             }
             other => Err(unknown_error(other)),
         }
@@ -176,95 +168,48 @@ impl NfcConnection {
         let open = self.find_operation(header.operation)?;
         if fragment.status != 0 {
             let error = HostError { code: fragment.status, text: String::new() };
-            return self.refuse(header.operation, &error).map_err(AttemptError::from);
+            return self.refuse_read(header.operation, &error).map_err(AttemptError::from);
         }
         let part = fragment.locate(&open.range)?;
-        let (number, length) = (open.number, part.end - part.start);
-        open.left_bytes = open.left_bytes.saturating_sub(length);
-        if open.left_bytes == 0 {
-            self.operations.retain(|open| open.operation != header.operation);
-        }
-        let assembly = self.inflight.find(number)?.assembly_mut()?;
-        assembly.check_part(part.start, length)?;
-        if fragment.compression == fragment::NONE {
-            self.incoming = Some(IncomingFragment { number, left: part.clone(), part });
-            return Ok(());
-        }
-        // Both lengths are at most the length of the read.
-        let mut data = vec![0; usize::try_from(fragment.data_bytes).unwrap_or_default()];
-        read_bytes(&mut self.link.stream, &mut data).await?;
-        let length = usize::try_from(fragment.length).unwrap_or_default();
-        match unpack_fragment(fragment.compression, &data, length)? {
-            Some(bytes) => assembly.fill_part(&part, &bytes),
-            None => assembly.zero_part(&part),
-        }
-        self.finish_part(number, part).map_err(AttemptError::from)
-    }
-
-    /// Reads some of the announced data into the buffer of its request.
-    async fn receive_data(&mut self) -> Result<(), AttemptError> {
-        let Some(IncomingFragment { number, part, left }) = &mut self.incoming else {
-            return Ok(());
-        };
-        let room = self.inflight.find(*number)?.assembly_mut()?.part_buffer(left);
-        left.start += match self.link.stream.read(room).await {
-            Ok(0) => return Err(connection_error(&io::ErrorKind::UnexpectedEof.into())),
-            Ok(count) => count as u64,
-            Err(error) => return Err(connection_error(&error)),
-        };
-        if left.is_empty() {
-            // Only whole fragments count, because what is missing is requested again in whole
-            // sectors.
-            let (number, part) = (*number, part.clone());
-            self.incoming = None;
-            self.finish_part(number, part)?;
-        }
-        Ok(())
-    }
-
-    fn finish_part(&mut self, number: u64, part: Range<u64>) -> Result<(), ProtocolViolation> {
-        let request = self.inflight.find(number)?;
-        let assembly = request.assembly_mut()?;
-        assembly.mark_received(part)?;
-        request.is_done = assembly.is_complete();
-        Ok(())
-    }
-
-    async fn receive_used(&mut self, header: FrameHeader) -> Result<(), AttemptError> {
-        let payload = self.link.read_payload(header).await?;
-        let open = self.find_operation(header.operation)?;
-        let (number, is_refused) = (open.number, open.is_refused);
-        let chunks = (open.range.end - open.range.start) / CHUNK_BYTES;
-        self.operations.retain(|open| open.operation != header.operation);
-        // The reply that follows an error is all zeros.
-        let asked = if is_refused { 0 } else { chunks };
-        let mut bitmap = vec![0; wire::parse_used(&payload, asked)?];
-        read_bytes(&mut self.link.stream, &mut bitmap).await?;
-        if is_refused {
-            return Ok(());
-        }
-        let request = self.inflight.find(number)?;
-        let PendingReply::Status(status) = &mut request.answer else {
-            return Err(ProtocolViolation("used blocks in answer to a read".into()).into());
-        };
-        let bits = bitmap.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
-        for is_used in bits.take(usize::try_from(chunks).unwrap_or(usize::MAX)) {
-            status.add_run(CHUNK, !is_used)?;
-        }
-        request.is_done = true;
-        Ok(())
-    }
-
-    /// Ends the request with the error of the host.
-    fn refuse(&mut self, operation: u32, error: &HostError) -> Result<(), ProtocolViolation> {
-        let open = self.find_operation(operation)?;
-        open.is_refused = true;
         let number = open.number;
+        open.left_bytes = open.left_bytes.saturating_sub(part.end - part.start);
+        let is_last = open.left_bytes == 0;
+        let assembly = self.inflight.find(number)?.assembly_mut()?;
+        assembly.check_part(part.start, part.end - part.start)?;
+        if fragment.compression == fragment::NONE {
+            for room in assembly.part_buffers(&part) {
+                read_bytes(&mut self.link.stream, room).await?;
+            }
+        } else {
+            // Both lengths are at most the length of the read.
+            let mut data = vec![0; usize::try_from(fragment.data_bytes).unwrap_or_default()];
+            read_bytes(&mut self.link.stream, &mut data).await?;
+            let length = usize::try_from(fragment.length).unwrap_or_default();
+            match unpack_fragment(fragment.compression, &data, length)? {
+                Some(bytes) => assembly.fill_part(&part, &bytes),
+                None => assembly.zero_part(&part),
+            }
+        }
+        // Only whole fragments count, because what is missing is requested again in whole sectors.
+        assembly.mark_received(part)?;
+        if !is_last {
+            return Ok(());
+        }
+        self.operations.retain(|open| open.operation != header.operation);
+        self.request_missing(number).await
+    }
+
+    /// Ends a read with the error of the host.
+    fn refuse_read(&mut self, operation: u32, error: &HostError) -> Result<(), ProtocolViolation> {
+        let (number, error) = (self.find_operation(operation)?.number, self.explain(error));
         let request = self.inflight.find(number)?;
-        self.has_failed |= matches!(request.answer, PendingReply::Read(_));
-        request.error = Some(format!("{error} ({})", self.place));
-        request.is_done = true;
+        (request.error, request.is_done) = (Some(error), true);
+        self.has_failed = true;
         Ok(())
+    }
+
+    fn explain(&self, error: &HostError) -> String {
+        format!("{error} ({})", self.place)
     }
 }
 
@@ -294,7 +239,7 @@ impl BlockConnection for NfcConnection {
     }
 
     fn has_allocation(&self) -> bool {
-        true
+        self.used.is_some()
     }
 
     fn inflight(&mut self) -> &mut InflightTable {
@@ -313,55 +258,26 @@ impl BlockConnection for NfcConnection {
         };
         // Reads are requested in order, so these will not be.
         self.carried.retain(|read| read.range().start >= range.end);
-        let missing = assembly.missing_ranges();
         let number = self.inflight.push(range, PendingReply::Read(assembly));
-        if missing.is_empty() {
-            self.inflight.find(number)?.is_done = true;
-        }
-        self.waiting.extend(missing.into_iter().map(|part| (number, part)));
-        with_time_limit(limit, self.send_waiting()).await
+        with_time_limit(limit, self.request_missing(number)).await
     }
 
     async fn request_block_status(
         &mut self,
         range: Range<u64>,
-        limit: Duration,
+        _limit: Duration,
     ) -> Result<(), AttemptError> {
-        if let Some(used) = &self.used {
-            let mut status = BlockStatus::new(range.clone());
-            for (length, is_hole) in runs_of(used, &range) {
-                status.add_run(length, is_hole)?;
-            }
-            let number = self.inflight.push(range, PendingReply::Status(status));
-            self.inflight.find(number)?.is_done = true;
-            return Ok(());
+        let mut status = BlockStatus::new(range.clone());
+        for (length, is_hole) in runs_of(self.used.as_deref().unwrap_or_default(), &range) {
+            status.add_run(length, is_hole)?;
         }
-        let start = range.start - range.start % CHUNK_BYTES;
-        let end = range.end - range.end % CHUNK_BYTES;
-        if end <= start {
-            // The end of the disk is less than a chunk, which the host does not describe.
-            let mut status = BlockStatus::new(start..range.end);
-            status.add_run(CHUNK, false)?;
-            let number = self.inflight.push(start..range.end, PendingReply::Status(status));
-            self.inflight.find(number)?.is_done = true;
-            return Ok(());
-        }
-        // Not confirmed: whether a host takes this request while reads are under way.
-        while !self.operations.is_empty() && !self.has_failed {
-            with_time_limit(limit, self.receive_next()).await?;
-        }
-        let status = PendingReply::Status(BlockStatus::new(start..end));
-        let number = self.inflight.push(start..end, status);
-        let count = (end - start) / CHUNK_BYTES;
-        let payload = wire::used_payload(self.file.handle, CHUNK_BYTES, start, count);
-        let sending = self.link.send_frame(wire::USED_BLOCKS, &payload, &[]);
-        let operation = with_time_limit(limit, sending).await?;
-        self.await_reply(operation, number, start..end);
+        let number = self.inflight.push(range, PendingReply::Status(status));
+        self.inflight.find(number)?.is_done = true;
         Ok(())
     }
 
     async fn receive_next(&mut self) -> Result<(), AttemptError> {
-        let received = self.receive_piece().await;
+        let received = self.receive_frame().await;
         received.map_err(|failure| failure.with_context(&self.place))
     }
 

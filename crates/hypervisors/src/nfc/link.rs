@@ -123,6 +123,24 @@ impl NfcLink {
         Ok(file)
     }
 
+    /// Asks which of `count` chunks from `start` on are used: a bitmap, lowest bit first.
+    pub(super) async fn list_chunks(
+        &mut self,
+        handle: u64,
+        chunk: u64,
+        start: u64,
+        count: u64,
+    ) -> Result<Result<Vec<u8>, HostError>, AttemptError> {
+        let payload = wire::used_payload(handle, chunk, start, count);
+        let reply = match self.try_call(wire::USED_BLOCKS, &payload, &[]).await? {
+            Ok(reply) => reply,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut bitmap = vec![0; wire::parse_used(&reply, count)?];
+        read_bytes(&mut self.stream, &mut bitmap).await?;
+        Ok(Ok(bitmap))
+    }
+
     /// Closes the disk and the session.
     pub(super) async fn end(&mut self, handle: u64) -> Result<(), AttemptError> {
         let [file, session] = self.dialect.close_bytes;
@@ -171,8 +189,7 @@ impl NfcLink {
         })
     }
 
-    /// Like [`NfcLink::call`], with the error of the host. Its reply may follow that error, so the
-    /// connection must then be given up.
+    /// Like [`NfcLink::call`], with the error of the host, which its reply may follow.
     async fn try_call<const N: usize>(
         &mut self,
         kind: u32,

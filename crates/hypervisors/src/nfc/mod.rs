@@ -75,7 +75,7 @@ pub struct NfcServer {
     size: u64,
     /// Number of attempts in which the port of the host could not be connected to.
     unreached: AtomicU32,
-    /// The used areas, if the host does not list them but vSphere does.
+    /// The used areas, if the host or vSphere lists them.
     used: Option<UsedAreas>,
 }
 
@@ -101,11 +101,11 @@ impl NfcSource {
         let opening = async {
             let limit = network.retry_policy.idle_limit();
             let mut contact = network.first_contact();
-            let (mut first, refused) = loop {
+            let (mut first, listed) = loop {
                 let connecting = async {
                     let mut first = server.connect(told, limit, &mut steps::log_step).await?;
-                    let refused = first.try_used(limit).await?;
-                    Ok((first, refused))
+                    let listed = first.list_used(limit).await?;
+                    Ok((first, listed))
                 };
                 match connecting.await {
                     Ok(opened) => break opened,
@@ -119,13 +119,16 @@ impl NfcSource {
                     Err(failure) => contact.pause_after(failure).await?,
                 }
             };
-            match refused {
-                None => tracing::info!("the host lists the used areas of the disk"),
-                Some(error) => {
-                    tracing::info!("the host does not list the used areas of the disk: {error}");
-                    first.used = listing.await;
+            first.used = match listed {
+                Ok(used) => {
+                    tracing::info!("the host lists the used areas of the disk");
+                    Some(used)
                 }
-            }
+                Err(error) => {
+                    tracing::info!("the host does not list the used areas of the disk: {error}");
+                    listing.await
+                }
+            };
             Ok(Some(first))
         };
         let Some(first) = network.block_on(opening)? else {

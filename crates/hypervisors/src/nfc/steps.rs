@@ -51,10 +51,9 @@ pub(crate) fn try_steps(
         let mut connection = server.connect(told, limit, &mut report).await?;
         let agreed = if told.is_some() { ", as vSphere says" } else { "" };
         report("open", &format!("{path} has {} bytes{agreed}", connection.file.capacity));
-        let refused = connection.try_used(limit).await?;
-        let used = match refused {
-            None => "the host lists them".to_owned(),
-            Some(error) => {
+        let used = match connection.list_used(limit).await? {
+            Ok(_) => "the host lists them".to_owned(),
+            Err(error) => {
                 let other = if listing.await.is_some() { "vSphere does" } else { "all is read" };
                 format!("the host does not list them, {other}: {error}")
             }

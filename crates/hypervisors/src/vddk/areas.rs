@@ -67,7 +67,8 @@ impl ChangedAreas {
             .ok_or_else(|| impossible_error("areas that overlap"))
     }
 
-    fn push_area(&mut self, area: Range<u64>) {
+    /// Adds an area after all others.
+    pub(crate) fn push_area(&mut self, area: Range<u64>) {
         match self.list.last_mut() {
             // An area that extends beyond its page is repeated in the next one.
             Some(last) if area.start <= last.end.saturating_add(self.gap) => {
