@@ -125,7 +125,7 @@ fn explain_failure(error: SourceError, since: &ChangeId) -> SourceError {
                 .to_owned()
         }
         "NoPermission" => {
-            "the user needs the privilege VirtualMachine.Config.ChangeTracking".to_owned()
+            "the user needs the privilege VirtualMachine.Provisioning.DiskRandomRead".to_owned()
         }
         // The other faults are mostly `FileFault` and `InvalidArgument`: tracking is off, or does
         // not reach back to that state.
