@@ -30,6 +30,9 @@ const LIBRARY: &str = "vmware-vix-disklib-distrib/lib64";
 /// The thumbprint in CDI's tests, which matches no certificate.
 const THUMBPRINT: (&str, &str) = ("IMPORTER_THUMBPRINT", "testprint");
 
+/// The variables that select the disk of the scripted vSphere.
+const TRACKED_DISK: [(&str, &str); 2] = [("IMPORTER_UUID", UUID), ("IMPORTER_BACKING_FILE", DISK)];
+
 /// A user's image with everything needed to read VMware disks, and a vSphere.
 struct Vmware {
     scene: Scene,
@@ -74,9 +77,10 @@ impl Vmware {
     ) {
         for claim in claims() {
             for (number, previous) in [(0, ""), (1, &states[0].object), (2, &states[1].change_id)] {
+                let [uuid, file] = TRACKED_DISK;
                 let env = [
-                    ("IMPORTER_UUID", UUID),
-                    ("IMPORTER_BACKING_FILE", DISK),
+                    uuid,
+                    file,
                     ("IMPORTER_CURRENT_CHECKPOINT", &states[number].object),
                     ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
                     ("IMPORTER_FINAL_CHECKPOINT", if number == 2 { "true" } else { "false" }),
@@ -311,5 +315,45 @@ fn a_pod_without_side_car_imports_stages_from_the_host() {
         vmware.side_car = side_car.map(str::to_owned);
         vmware.assert_imports_stages(&states, names, &[]);
     }
+    // A machine that is off.
+    host.add_disk(DISK, &folder.join(names[2]));
+    for claim in claims() {
+        let ended = vmware.import(&claim, &TRACKED_DISK, &[]);
+        vmware.scene.assert_imported(&claim, &ended, names[2], false, &[]);
+    }
     assert_eq!(host.mistakes(), Vec::<String>::new());
+    host.habits(|habits| habits.thumbprint = Some(["AA"; 20].join(":")));
+    let ended = vmware.import(&Claim::filesystem(CLAIM_BYTES), &TRACKED_DISK, &[]);
+    let Verdict::Failed(message) = ended.import() else {
+        panic!("another host was trusted: {}", ended.log);
+    };
+    assert!(message.contains("thumbprint sha1:aaaa"), "{message}");
+}
+
+/// Port 902 is closed, or the DataVolume names another way.
+#[test]
+#[ignore = "root: podman"]
+fn a_pod_exports_the_disk_of_a_host_that_it_cannot_reach() {
+    let scene = Scene::new();
+    let folder = scene.folder.path().to_owned();
+    let names = write_states(std::slice::from_ref(&folder));
+    let authority = Authority::new().or_fail("an authority");
+    let host = EsxiHost::start(&authority.server(KeyKind::Ecdsa).or_fail("a certificate"));
+    let vsphere = Tracked::start();
+    // The network of the pods does not lead to this port.
+    vsphere.use_host(&host, host.port());
+    let raw = folder.join(names[0]);
+    vsphere.checkpoint(&raw);
+    vsphere.add_export("vm-1", &raw);
+    let vmware = Vmware::new(scene, &vsphere.url(), "transport = lease\n".to_owned());
+    let with_options = &[(LIBRARY_OPTIONS, "options")][..];
+    for (claim, mounts) in claims().into_iter().zip([&[], with_options]) {
+        let ended = vmware.import(&claim, &TRACKED_DISK, mounts);
+        vmware.scene.assert_imported(&claim, &ended, names[0], false, &[]);
+    }
+    vsphere.habits(|habits| habits.export_end = Some((1 << 20, false)));
+    let ended = vmware.import(&Claim::filesystem(CLAIM_BYTES), &TRACKED_DISK, with_options);
+    assert!(matches!(ended.import(), Verdict::Failed(_)), "{}", ended.log);
+    let states: Vec<_> = vsphere.leases().iter().map(|lease| lease.state).collect();
+    assert_eq!(states, ["done", "done", "aborted"]);
 }
