@@ -25,7 +25,8 @@ use super::failure::{ImporterCommandError, internal_error};
 pub(super) fn run(arguments: &RunArgs) -> Result<(), ImporterCommandError> {
     let failed = |reason: &str| {
         let program = arguments.program.display();
-        internal_error(format_args!("cannot start {program}: {reason}"))
+        // The parent finds errors in the log of the program by this word.
+        internal_error(format_args!("error: cannot start {program}: {reason}"))
     };
     let mut child = Command::new(&arguments.program)
         .args(&arguments.arguments)

@@ -276,5 +276,5 @@ fn whatever_is_missing_is_named() {
     scene.assert_refused(with(&["--transport", "vddk"]), "the VDDK library is missing: ");
     let library = scene.place.path("opt/vmware-vix-disklib-distrib/lib64");
     std::fs::create_dir_all(library).or_fail("a folder");
-    scene.assert_refused(with(&[]), "nbdkit cannot load its plugin vddk");
+    scene.assert_refused(with(&[]), "cannot open plugin 'vddk'");
 }

@@ -82,11 +82,6 @@ impl ProgramLog {
         errors[errors.len().saturating_sub(3)..].join("; ")
     }
 
-    /// Returns the last line.
-    pub(super) fn last_line(&self) -> String {
-        self.0.lock().last.back().cloned().unwrap_or_default()
-    }
-
     /// Writes all lines to the importer's own log.
     pub(super) fn log_lines(&self) {
         for line in &self.0.lock().last {

@@ -1,23 +1,20 @@
-//! nbdkit with the plugin for VMware's library, as a child process that ends with the importer.
+//! The command for nbdkit with the plugin for VMware's library.
 //!
-//! nbdkit is the only program that the importer starts. Neither nbdkit nor the library is part of
-//! our image: the library comes from the user's side-car image, and both are trusted as far as
-//! that image is trusted.
+//! Neither nbdkit nor the library is part of our image: the library comes from the user's side-car
+//! image, and both are trusted as far as that image is trusted.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 
 use fetch::error::invalid_error;
 use stream::error::{SourceError, SourceErrorKind, errno_text};
-use tokio_util::sync::CancellationToken;
 
 use super::body::VddkReadState;
-use super::log::ProgramLog;
-use super::program::RunningProgram;
+use super::options::VddkSourceOptions;
 use super::soap::require_credentials;
 
 /// Command that makes this program a keeper: a process that runs the program named after it, and
@@ -29,11 +26,6 @@ const KEEPER: &str = "/proc/self/exe";
 
 /// The program that reads VMware disks, with VMware's library.
 pub(super) const NBDKIT: &str = "nbdkit";
-
-/// Files in the folder of a running nbdkit.
-const SOCKET: &str = "nbd.sock";
-const PID_FILE: &str = "nbd.pid";
-const PASSWORD_FILE: &str = "password";
 
 /// Folder of the library's shared objects, in its directory.
 const OBJECTS: &str = "lib64";
@@ -72,16 +64,7 @@ impl VddkInstallation {
             config_file: at("/vddk-args/vddk-config-file"),
         }
     }
-}
 
-/// A running nbdkit.
-pub(super) struct NbdkitProcess {
-    program: RunningProgram,
-    log: ProgramLog,
-    folder: PrivateFolder,
-}
-
-impl VddkInstallation {
     /// True if the side-car image contains a plugin for tests.
     pub(super) fn is_for_tests(&self) -> bool {
         self.test_plugin.exists()
@@ -92,48 +75,14 @@ impl VddkInstallation {
         self.library.join(OBJECTS)
     }
 
-    /// Checks that the library exists and that nbdkit can load the plugin.
-    fn check_installation(&self, stop: &CancellationToken) -> Result<(), SourceError> {
-        // CDI's image for tests contains a plugin and a disk, but no library.
-        if !self.is_for_tests() && !self.objects_path().is_dir() {
-            return Err(invalid_error(format!(
-                "the VDDK library is missing: {} not found. It comes from a sidecar image, which is set in the ConfigMap v2v-vmware or \
-                 in initImageURL of the DataVolume. VMware closed its public download in August 2026; --transport nfc needs no library",
-                self.objects_path().display()
-            )));
-        }
-        let log = ProgramLog::default();
-        let command = self.nbdkit_command(|command| command.arg("--dump-plugin"));
-        let mut probe = RunningProgram::start(command, &log, CancellationToken::new())?;
-        let has_succeeded =
-            |ended: Option<ExitStatus>| ended.is_some_and(|status| status.success());
-        match probe.wait_for_ready(stop, has_succeeded)? {
-            None => Ok(()),
-            Some(state) => Err(invalid_error(format!(
-                "nbdkit cannot load its plugin vddk and {state}: {}",
-                log.last_line()
-            ))),
-        }
-    }
-
-    /// Returns the command for nbdkit with the options that `add` adds, the plugin and its library.
-    fn nbdkit_command(&self, add: impl FnOnce(&mut Command) -> &mut Command) -> Command {
-        let mut command = Command::new(KEEPER);
-        // Without this variable, the plugin sets it and executes nbdkit again, which then gets the
-        // password through a file in /tmp.
-        command.arg(RUN_WITH_PARENT).arg(NBDKIT).env("LD_LIBRARY_PATH", self.objects_path());
-        let plugin = if self.is_for_tests() { &*self.test_plugin } else { Path::new("vddk") };
-        add(&mut command).arg(plugin).arg(path_argument("libdir=", &self.library));
-        command
-    }
-
-    /// Lets nbdkit find version 9 of the library: `folder` becomes a copy of its directory, made of
-    /// links, in which the library also has the name that nbdkit 1.42 looks for.
-    fn link_version_9(&mut self, folder: &PrivateFolder) -> io::Result<()> {
+    /// Returns the directory of the library for nbdkit. For version 9 it is a copy of the directory
+    /// in `folder`, made of links, in which the library also has the name that nbdkit 1.42 looks
+    /// for.
+    fn linked_library(&self, folder: &PrivateFolder) -> io::Result<PathBuf> {
         let objects = self.objects_path();
         let known = NAMES_OF_NBDKIT.iter().any(|name| objects.join(name).exists());
         if known || !objects.join(VERSION_9).exists() {
-            return Ok(());
+            return Ok(self.library.clone());
         }
         // The library looks for its own plugins below the directory that nbdkit gives to it.
         let copy = folder.0.join("vddk");
@@ -148,49 +97,66 @@ impl VddkInstallation {
         }
         symlink(objects.join(VERSION_9), copy.join(OBJECTS).join(NAMES_OF_NBDKIT[0]))?;
         tracing::info!("nbdkit gets {VERSION_9} under the name {}", NAMES_OF_NBDKIT[0]);
-        self.library = copy;
-        Ok(())
+        Ok(copy)
     }
+}
 
-    /// Returns the command that serves the disk that `reading` describes.
-    fn serving_command(
-        &self,
-        reading: &VddkReadState,
-        user: &str,
-        folder: &PrivateFolder,
-    ) -> Command {
-        let mut command = self.nbdkit_command(|command| {
-            command
-                .args(["--foreground", "--readonly", "--verbose"])
-                .args(["--filter=retry", "--filter=cacheextents"])
-                // Turns off messages that are written for each request, which would outnumber all
-                // others.
-                .args(["-D", "nbdkit.backend.datapath=0"])
-                .args(["-D", "vddk.datapath=0", "-D", "vddk.stats=1"])
-                .arg("--unix")
-                .arg(folder.0.join(SOCKET))
-                .arg("--pidfile")
-                .arg(folder.0.join(PID_FILE))
-        });
-        let VddkReadState { options, found, .. } = reading;
-        command.arg(format!("server={}", options.endpoint.host_str().unwrap_or_default()));
-        command.arg(format!("user={user}"));
-        // The password is passed in a file, because other users can see the arguments of a process
-        // (nbdkit-vddk-plugin(1)).
-        command.arg(path_argument("password=+", &folder.0.join(PASSWORD_FILE)));
-        if let Some(thumbprint) = &options.access.thumbprint {
-            command.arg(format!("thumbprint={thumbprint}"));
-        }
-        command.arg(format!("vm=moref={}", found.machine.name));
-        if let Some(snapshot) = &found.snapshot {
-            command.arg(format!("snapshot={}", snapshot.name)).arg("transports=file:nbdssl:nbd");
-        }
-        if self.config_file.exists() {
-            command.arg(path_argument("config=", &self.config_file));
-        }
-        command.arg(format!("file={}", found.disk.file));
-        command
+/// Returns the command that serves the disk that `reading` describes, and the folder that it needs.
+pub(super) fn prepare_command(
+    reading: &VddkReadState,
+) -> Result<(Command, PrivateFolder), SourceError> {
+    let VddkReadState { options, network, found, .. } = reading;
+    let VddkSourceOptions { installation, thumbprint, .. } = &options.access;
+    let credentials = require_credentials(network.credentials.as_ref())?;
+    // CDI's image for tests contains a plugin and a disk, but no library.
+    if !installation.is_for_tests() && !installation.objects_path().is_dir() {
+        return Err(invalid_error(format!(
+            "the VDDK library is missing: {} not found. It comes from a sidecar image, which is set in the ConfigMap v2v-vmware or \
+             in initImageURL of the DataVolume. VMware closed its public download in August 2026; --transport nfc needs no library",
+            installation.objects_path().display()
+        )));
     }
+    let prepared = PrivateFolder::create(credentials.password()).and_then(|folder| {
+        let library = installation.linked_library(&folder)?;
+        Ok((folder, library))
+    });
+    let (folder, library) = prepared.map_err(|error| {
+        let message = format!("cannot prepare a folder for nbdkit: {}", errno_text(&error));
+        SourceError::new(SourceErrorKind::Io, message)
+    })?;
+    let mut command = Command::new(KEEPER);
+    command.arg(RUN_WITH_PARENT).arg(NBDKIT);
+    // Without this variable, the plugin sets it and executes nbdkit again, which then gets the
+    // password through a file in /tmp.
+    command.env("LD_LIBRARY_PATH", library.join(OBJECTS));
+    command.args(["--foreground", "--readonly", "--verbose"]);
+    command.args(["--filter=retry", "--filter=cacheextents"]);
+    // Turns off messages that are written for each request, which would outnumber all others.
+    command.args(["-D", "nbdkit.backend.datapath=0"]);
+    command.args(["-D", "vddk.datapath=0", "-D", "vddk.stats=1"]);
+    command.arg("--unix").arg(folder.socket_path()).arg("--pidfile").arg(folder.pid_path());
+    command.arg(match installation.is_for_tests() {
+        true => &*installation.test_plugin,
+        false => Path::new("vddk"),
+    });
+    command.arg(path_argument("libdir=", &library));
+    command.arg(format!("server={}", options.endpoint.host_str().unwrap_or_default()));
+    command.arg(format!("user={}", credentials.user()));
+    // The password is passed in a file, because other users can see the arguments of a process
+    // (nbdkit-vddk-plugin(1)).
+    command.arg(path_argument("password=+", &folder.password_path()));
+    if let Some(thumbprint) = thumbprint {
+        command.arg(format!("thumbprint={thumbprint}"));
+    }
+    command.arg(format!("vm=moref={}", found.machine.name));
+    if let Some(snapshot) = &found.snapshot {
+        command.arg(format!("snapshot={}", snapshot.name)).arg("transports=file:nbdssl:nbd");
+    }
+    if installation.config_file.exists() {
+        command.arg(path_argument("config=", &installation.config_file));
+    }
+    command.arg(format!("file={}", found.disk.file));
+    Ok((command, folder))
 }
 
 fn path_argument(name: &str, path: &Path) -> OsString {
@@ -199,55 +165,8 @@ fn path_argument(name: &str, path: &Path) -> OsString {
     text
 }
 
-impl NbdkitProcess {
-    /// Starts nbdkit for the disk that `reading` describes, and waits until it listens.
-    pub(super) fn start(reading: &VddkReadState) -> Result<Self, SourceError> {
-        let VddkReadState { options, network, log, gone, .. } = reading;
-        let credentials = require_credentials(network.credentials.as_ref())?;
-        let mut installation = options.access.installation.clone();
-        let folder = PrivateFolder::create(credentials.password()).and_then(|folder| {
-            installation.link_version_9(&folder)?;
-            Ok(folder)
-        });
-        let folder = folder.map_err(|error| {
-            let message = format!("cannot prepare a folder for nbdkit: {}", errno_text(&error));
-            SourceError::new(SourceErrorKind::Io, message)
-        })?;
-        installation.check_installation(&network.stop)?;
-        let command = installation.serving_command(reading, credentials.user(), &folder);
-        let program = RunningProgram::start(command, log, gone.clone())?;
-        let mut nbdkit = Self { program, log: log.clone(), folder };
-        // nbdkit writes this file when it listens. Connecting to the socket instead would make
-        // nbdkit complain about that connection.
-        let pid = nbdkit.folder.0.join(PID_FILE);
-        if let Some(state) = nbdkit.program.wait_for_ready(&network.stop, |_| pid.exists())? {
-            let message = format!("nbdkit {state}: {}", log.last_errors());
-            return Err(SourceError::new(SourceErrorKind::Connect, message));
-        }
-        // nbdkit has read the password by now. The importer would leave the file behind if it were
-        // killed.
-        if let Err(error) = fs::remove_file(nbdkit.folder.0.join(PASSWORD_FILE)) {
-            tracing::warn!("cannot remove the password for nbdkit: {}", errno_text(&error));
-        }
-        Ok(nbdkit)
-    }
-
-    /// Returns the path of nbdkit's socket.
-    pub(super) fn socket_path(&self) -> PathBuf {
-        self.folder.0.join(SOCKET)
-    }
-}
-
-/// Ends nbdkit. The log is complete afterwards.
-impl Drop for NbdkitProcess {
-    fn drop(&mut self) {
-        self.program.end_process();
-        self.log.log_lines();
-    }
-}
-
 /// A directory that only this user can access, with the socket and, for a moment, the password.
-struct PrivateFolder(PathBuf);
+pub(super) struct PrivateFolder(PathBuf);
 
 impl PrivateFolder {
     /// Creates the directory in the first place that can be written. A pod whose root filesystem is
@@ -265,9 +184,22 @@ impl PrivateFolder {
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(folder.0.join(PASSWORD_FILE))?;
+            .open(folder.password_path())?;
         file.write_all(password.as_bytes())?;
         Ok(folder)
+    }
+
+    pub(super) fn socket_path(&self) -> PathBuf {
+        self.0.join("nbd.sock")
+    }
+
+    /// Returns the path of the file that nbdkit writes when it listens.
+    pub(super) fn pid_path(&self) -> PathBuf {
+        self.0.join("nbd.pid")
+    }
+
+    pub(super) fn password_path(&self) -> PathBuf {
+        self.0.join("password")
     }
 }
 

@@ -1,8 +1,10 @@
-//! Starts and watches a program, and ends it with the importer.
+//! nbdkit as a child process that ends with the importer, which starts no other program.
 
+use std::fs;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,8 +13,9 @@ use program::env::{NamedStrings, ProcessEnv};
 use stream::error::{SourceError, ThreadStartError, errno_text};
 use tokio_util::sync::CancellationToken;
 
+use super::body::VddkReadState;
 use super::log::ProgramLog;
-use super::nbdkit::NBDKIT;
+use super::nbdkit::{NBDKIT, PrivateFolder, prepare_command};
 
 /// Longest time until nbdkit listens. It loads the library first, but connects to vSphere only
 /// when a client connects.
@@ -34,23 +37,22 @@ const POLL: Duration = Duration::from_millis(5);
 /// Time for a signal that has ended the program to reach the importer as well.
 const SIGNAL_DELAY: Duration = Duration::from_millis(200);
 
-/// A running program.
-pub(super) struct RunningProgram {
-    /// A keeper, which runs the program and ends it when the keeper's input ends: at the latest
-    /// when the importer ends.
+/// A running nbdkit. Dropping it ends nbdkit, and the log is complete afterwards.
+pub(super) struct NbdkitProcess {
+    /// A keeper, which runs nbdkit and ends it when the keeper's input ends: at the latest when the
+    /// importer ends.
     child: Child,
+    log: ProgramLog,
     /// The thread that reads the log.
     reader: Option<JoinHandle<()>>,
+    folder: PrivateFolder,
 }
 
-impl RunningProgram {
-    /// Starts `command`, a keeper, with the environment that it needs, but without the keys and
-    /// passwords of the pod. Its standard error goes to `log`. Cancels `gone` when the program ends.
-    pub(super) fn start(
-        mut command: Command,
-        log: &ProgramLog,
-        gone: CancellationToken,
-    ) -> Result<Self, SourceError> {
+impl NbdkitProcess {
+    /// Starts nbdkit for the disk that `reading` describes, and waits until it listens. It gets the
+    /// environment that it needs, but not the keys and passwords of the pod.
+    pub(super) fn start(reading: &VddkReadState) -> Result<Self, SourceError> {
+        let (mut command, folder) = prepare_command(reading)?;
         for (name, _) in SECRET_PREFIXES.iter().flat_map(|prefix| ProcessEnv.with_prefix(prefix)) {
             command.env_remove(name);
         }
@@ -67,7 +69,8 @@ impl RunningProgram {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        let (log, pipe) = (log.clone(), child.stderr.take());
+        let (log, gone, pipe) = (reading.log.clone(), reading.gone.clone(), child.stderr.take());
+        let mut nbdkit = Self { child, log: log.clone(), reader: None, folder };
         let reader = thread::Builder::new().spawn(move || {
             // The pipe ends when the last process that can write to it has ended.
             if let Some(pipe) = pipe {
@@ -75,30 +78,31 @@ impl RunningProgram {
             }
             gone.cancel();
         });
-        match reader {
-            Ok(reader) => Ok(Self { child, reader: Some(reader) }),
-            Err(error) => {
-                child.kill().and_then(|()| child.wait()).map_err(failed)?;
-                Err(failed(io::Error::other(ThreadStartError(error))))
-            }
+        let reader = reader.map_err(|error| failed(io::Error::other(ThreadStartError(error))))?;
+        nbdkit.reader = Some(reader);
+        nbdkit.wait_until_ready(&reading.network.stop)?;
+        // nbdkit has read the password by now. The importer would leave the file behind if it were
+        // killed.
+        if let Err(error) = fs::remove_file(nbdkit.folder.password_path()) {
+            tracing::warn!("cannot remove the password for nbdkit: {}", errno_text(&error));
         }
+        Ok(nbdkit)
     }
 
-    /// Waits until `is_ready` is true, given how the program ended if it has. If the program ends
-    /// before that, or the time limit is reached, ends the program and returns what happened. The
-    /// log is complete then.
-    pub(super) fn wait_for_ready(
-        &mut self,
-        stop: &CancellationToken,
-        is_ready: impl Fn(Option<ExitStatus>) -> bool,
-    ) -> Result<Option<String>, SourceError> {
-        let mut ended = None;
+    /// Returns the path of nbdkit's socket.
+    pub(super) fn socket_path(&self) -> PathBuf {
+        self.folder.socket_path()
+    }
+
+    fn wait_until_ready(&mut self, stop: &CancellationToken) -> Result<(), SourceError> {
+        // Connecting to the socket instead would make nbdkit complain about that connection.
+        let (listens, mut ended) = (self.folder.pid_path(), None);
         wait_until(START_LIMIT, || {
             ended = self.child.try_wait().ok().flatten();
-            ended.is_some() || stop.is_cancelled() || is_ready(None)
+            ended.is_some() || stop.is_cancelled() || listens.exists()
         });
-        if is_ready(ended) {
-            return Ok(None);
+        if listens.exists() {
+            return Ok(());
         }
         // A signal to all processes of a pod or a terminal may end the program before the
         // importer's own handler runs.
@@ -108,16 +112,17 @@ impl RunningProgram {
         if stop.is_cancelled() {
             return Err(stopped_error());
         }
+        // The log is complete only when the pipe is at its end.
         self.end_process();
-        Ok(Some(match ended {
+        let state = match ended {
             Some(status) => format!("ended ({status})"),
             None => format!("is not ready after {} s", START_LIMIT.as_secs()),
-        }))
+        };
+        Err(invalid_error(format!("nbdkit {state}: {}", self.log.last_errors())))
     }
 
-    /// Ends the program. Does nothing if that was done already.
-    pub(super) fn end_process(&mut self) {
-        let Some(reader) = self.reader.take() else { return };
+    /// Ends nbdkit. Does nothing if that was done already.
+    fn end_process(&mut self) {
         // `run-with-parent` ends nbdkit when its standard input ends.
         drop(self.child.stdin.take());
         if !wait_until(END_LIMIT + KEEPER_LIMIT, || !matches!(self.child.try_wait(), Ok(None))) {
@@ -128,9 +133,19 @@ impl RunningProgram {
         }
         // The wait for the rest of the log is limited, because a grandchild may hold the pipe open
         // forever.
-        if wait_until(END_LIMIT, || reader.is_finished()) && reader.join().is_err() {
+        if let Some(reader) = self.reader.take()
+            && wait_until(END_LIMIT, || reader.is_finished())
+            && reader.join().is_err()
+        {
             tracing::warn!("the thread that reads the log of nbdkit failed");
         }
+    }
+}
+
+impl Drop for NbdkitProcess {
+    fn drop(&mut self) {
+        self.end_process();
+        self.log.log_lines();
     }
 }
 
@@ -144,10 +159,4 @@ fn wait_until(limit: Duration, mut is_done: impl FnMut() -> bool) -> bool {
         thread::sleep(POLL);
     }
     true
-}
-
-impl Drop for RunningProgram {
-    fn drop(&mut self) {
-        self.end_process();
-    }
 }
