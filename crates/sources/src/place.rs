@@ -117,7 +117,8 @@ impl SourceLocation {
                 Ok(Self::ImageIo { api, disk_id, checkpoints: options.checkpoints })
             }
             Some(SourceKind::Vddk) => {
-                Ok(Self::Vddk(VddkOptions::parse(text, options.checkpoints, options.vddk)?))
+                let options = VddkOptions::parse(text, options.checkpoints, options.vddk)?;
+                options.require_disk().map(Self::Vddk)
             }
             Some(SourceKind::Glance) => {
                 let unknown = || invalid_error("an OpenStack cloud requires a login");

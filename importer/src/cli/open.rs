@@ -14,9 +14,7 @@ use fetch::scheme::{SourceKind, find_scheme};
 use fetch::{BasicCredentials, Network, RetryPolicy};
 use https::tls::{self, TrustedRoots};
 use hypervisors::Checkpoints;
-use hypervisors::vddk::{
-    self, VddkInstallation, VddkOptions, VddkSourceOptions, VmwareAddress, VmwareSurvey,
-};
+use hypervisors::vddk::{self, VddkInstallation, VddkOptions, VddkSourceOptions, VmwareSurvey};
 use oci::{self, RegistryOptions};
 use program::env::{NamedStrings, ProcessEnv};
 use program::paths::PodPaths;
@@ -124,7 +122,7 @@ impl JobContext {
         }
         let checkpoints = source_checkpoints(arguments);
         let options =
-            VddkOptions::parse_any(arguments.source.trim(), checkpoints, vddk_options(arguments))
+            VddkOptions::parse(arguments.source.trim(), checkpoints, vddk_options(arguments))
                 .map_err(usage_error)?;
         if options.names_disk() {
             return Ok(None);
@@ -341,7 +339,8 @@ fn user_of_address(address: &str) -> Result<Option<String>, ImporterCommandError
     if !is_vmware(address) {
         return Ok(None);
     }
-    VmwareAddress::parse(address).map(|address| address.user).map_err(usage_error)
+    let options = VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default());
+    options.map(|options| options.user).map_err(usage_error)
 }
 
 fn read_headers(arguments: &SourceArgs) -> Result<Vec<ExtraHeader>, ImporterCommandError> {

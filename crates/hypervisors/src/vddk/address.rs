@@ -5,17 +5,8 @@ use percent_encoding::percent_decode_str;
 use stream::error::SourceError;
 use url::{Url, form_urlencoded};
 
-/// An address: a server, a machine of it, and a disk of that.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VmwareAddress {
-    pub(super) endpoint: Url,
-    /// The name of the user.
-    pub user: Option<String>,
-    pub(super) machine: MachineName,
-    /// Empty if the address names no disk.
-    pub(super) disk: String,
-    pub(super) snapshot: Option<String>,
-}
+use super::options::{VddkOptions, VddkSourceOptions};
+use crate::checkpoints::Checkpoints;
 
 /// The name of a machine; empty if the address names none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,13 +26,18 @@ impl MachineName {
     }
 }
 
-impl VmwareAddress {
+impl VddkOptions {
     /// Parses `vmware+https://[USER@]SERVER/MACHINE/DISK?snapshot=…`, or
-    /// `vmware+https://SERVER/?vm=UUID&disk=FILE`, or the same with `vddk+`. The disk and the
-    /// machine may be missing.
+    /// `vmware+https://SERVER/?vm=UUID&disk=FILE`, or the same with `vddk+`. The names of the disk
+    /// and of the machine may be missing. The server is identified by the thumbprint if one is given
+    /// without certificates, and otherwise by its certificate.
     ///
     /// The path is not left to [`Url`], for which a machine called `..` is another folder.
-    pub fn parse(address: &str) -> Result<Self, SourceError> {
+    pub fn parse(
+        address: &str,
+        mut checkpoints: Checkpoints,
+        mut access: VddkSourceOptions,
+    ) -> Result<Self, SourceError> {
         let unusable = form_error;
         let (_, address) = address.split_once('+').ok_or_else(unusable)?;
         let (scheme, address) = address.split_once("://").ok_or_else(unusable)?;
@@ -80,12 +76,29 @@ impl VmwareAddress {
         // This fails only for URLs without a host.
         endpoint.set_username("").map_err(|()| unusable())?;
         let user = Some(user).filter(|user| !user.is_empty());
-        Ok(Self { endpoint, user, machine: kind(machine), disk, snapshot })
+        if let Some(snapshot) = snapshot
+            && checkpoints.current.replace(snapshot).is_some()
+        {
+            return Err(invalid_error(
+                "the address names a snapshot, and so does --checkpoint: leave one of them out",
+            ));
+        }
+        access.has_certificates |= access.thumbprint.is_none();
+        Ok(Self { endpoint, user, machine: kind(machine), disk, checkpoints, access })
+    }
+
+    /// Fails unless both the machine and its disk are named.
+    pub fn require_disk(self) -> Result<Self, SourceError> {
+        if self.names_disk() { Ok(self) } else { Err(form_error()) }
+    }
+
+    /// True if both the machine and its disk are named.
+    pub fn names_disk(&self) -> bool {
+        !self.machine.as_str().is_empty() && !self.disk.is_empty()
     }
 }
 
-/// Creates the error for an address that names no disk.
-pub(super) fn form_error() -> SourceError {
+fn form_error() -> SourceError {
     invalid_error(
         "a VMware disk is given as vmware+https://SERVER/MACHINE/DISK or …/?vm=UUID&disk=FILE",
     )
@@ -98,9 +111,14 @@ mod tests {
 
     use super::*;
 
+    fn parse(address: &str) -> Result<VddkOptions, SourceError> {
+        VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default())
+    }
+
     fn parts(address: &str) -> [String; 4] {
-        let found = VmwareAddress::parse(address).unwrap();
-        let snapshot = found.snapshot.unwrap_or_default();
+        let found = parse(address).unwrap();
+        assert!(found.access.has_certificates, "the certificate is verified");
+        let snapshot = found.checkpoints.current.unwrap_or_default();
         [found.endpoint.to_string(), found.machine.as_str().to_owned(), found.disk, snapshot]
     }
 
@@ -126,7 +144,7 @@ mod tests {
         ] {
             assert_eq!(parts(address), expected.map(str::to_owned), "{address}");
         }
-        let user = |address| VmwareAddress::parse(address).unwrap().user;
+        let user = |address| parse(address).unwrap().user;
         assert_eq!(user("vmware+https://a%40b@vc/"), Some("a@b".to_owned()));
         assert_eq!(user("vmware+https://vc/"), None);
     }
@@ -140,8 +158,14 @@ mod tests {
             "vmware+https://vc/we%0Ab/0",
             "vmware+https://user:hidden@vc/web/0",
         ] {
-            let message = VmwareAddress::parse(address).unwrap_err().to_string();
+            let message = parse(address).unwrap_err().to_string();
             assert!(!message.contains("hidden"), "{message}");
+        }
+        let both = Checkpoints { current: Some("a".to_owned()), previous: None };
+        let address = "vmware+https://vc/web/0?snapshot=b";
+        assert!(VddkOptions::parse(address, both, VddkSourceOptions::default()).is_err());
+        for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vmware+https://vc/web"] {
+            assert!(parse(address).unwrap().require_disk().is_err(), "{address}");
         }
     }
 

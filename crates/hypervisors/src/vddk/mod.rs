@@ -44,7 +44,7 @@ use stream::error::{SourceError, SourceErrorKind};
 use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
 
-pub use self::address::{MachineName, VmwareAddress};
+pub use self::address::MachineName;
 use self::answer::resized_error;
 use self::body::{VddkBody, VddkReadState};
 pub use self::inventory::MachineEntry;

@@ -1,13 +1,11 @@
-//! Addresses of VMware disks, and how their bytes are read.
+//! How the bytes of VMware disks are read.
 
 use std::str::FromStr;
 
 use fetch::Network;
-use fetch::error::invalid_error;
-use stream::error::SourceError;
 use url::Url;
 
-use super::address::{MachineName, VmwareAddress, form_error};
+use super::address::MachineName;
 use super::nbdkit::VddkInstallation;
 use crate::checkpoints::Checkpoints;
 use crate::nfc::NfcEncoding;
@@ -17,6 +15,8 @@ use crate::nfc::NfcEncoding;
 pub struct VddkOptions {
     /// URL of vCenter or ESXi; the API is at `/sdk` below it.
     pub endpoint: Url,
+    /// The name of the user, if the address contains it.
+    pub user: Option<String>,
     /// The machine.
     pub machine: MachineName,
     /// The disk: its file, such as `[datastore1] vm/disk.vmdk`, its label, or its number.
@@ -112,66 +112,5 @@ impl VddkSourceOptions {
     /// True if a plugin for tests reads the disk.
     pub(super) fn is_for_tests(&self) -> bool {
         self.uses_nbdkit() && self.installation.is_for_tests()
-    }
-}
-
-impl VddkOptions {
-    /// Parses the address of a disk (see [`VmwareAddress::parse`]). The server is identified by the
-    /// thumbprint if one is given without certificates, and otherwise by its certificate.
-    pub fn parse(
-        address: &str,
-        checkpoints: Checkpoints,
-        access: VddkSourceOptions,
-    ) -> Result<Self, SourceError> {
-        let options = Self::parse_any(address, checkpoints, access)?;
-        if options.names_disk() { Ok(options) } else { Err(form_error()) }
-    }
-
-    /// Like [`VddkOptions::parse`], for an address in which the names of the disk and of the
-    /// machine may be missing. They are empty then.
-    pub fn parse_any(
-        address: &str,
-        mut checkpoints: Checkpoints,
-        mut access: VddkSourceOptions,
-    ) -> Result<Self, SourceError> {
-        access.has_certificates |= access.thumbprint.is_none();
-        let VmwareAddress { endpoint, machine, disk, snapshot, .. } =
-            VmwareAddress::parse(address)?;
-        if let Some(snapshot) = snapshot
-            && checkpoints.current.replace(snapshot).is_some()
-        {
-            return Err(invalid_error(
-                "the address names a snapshot, and so does --checkpoint: leave one of them out",
-            ));
-        }
-        Ok(Self { endpoint, machine, disk, checkpoints, access })
-    }
-
-    /// True if both the machine and its disk are named.
-    pub fn names_disk(&self) -> bool {
-        !self.machine.as_str().is_empty() && !self.disk.is_empty()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_must_name_vcenter_machine_and_disk() {
-        let parse = |address| {
-            VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default())
-        };
-        let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
-        assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
-        assert_eq!((options.machine.as_str(), options.disk.as_str()), ("42-a", "[ds 1] vm/d.vmdk"));
-        assert!(options.access.has_certificates, "the certificate is verified");
-        let both = Checkpoints { current: Some("a".to_owned()), previous: None };
-        let address = "vmware+https://vc/web/0?snapshot=b";
-        assert_eq!(parse(address).unwrap().checkpoints.current.as_deref(), Some("b"));
-        assert!(VddkOptions::parse(address, both, VddkSourceOptions::default()).is_err());
-        for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vmware+https://vc/web"] {
-            assert!(parse(address).is_err(), "{address}");
-        }
     }
 }

@@ -266,6 +266,7 @@ fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocat
     }
     Some(SourceLocation::Vddk(VddkOptions {
         endpoint: endpoint?,
+        user: None,
         machine: MachineName::Uuid(machine?),
         disk: disk?,
         checkpoints,
