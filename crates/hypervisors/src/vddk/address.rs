@@ -8,24 +8,6 @@ use url::{Url, form_urlencoded};
 use super::options::{VddkOptions, VddkSourceOptions};
 use crate::checkpoints::Checkpoints;
 
-/// The name of a machine; empty if the address names none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MachineName {
-    /// The instance UUID or BIOS UUID.
-    Uuid(String),
-    /// Either of them, the name, the path in the inventory, or the object.
-    Any(String),
-}
-
-impl MachineName {
-    /// Returns the name alone.
-    pub(super) fn as_str(&self) -> &str {
-        match self {
-            Self::Uuid(name) | Self::Any(name) => name,
-        }
-    }
-}
-
 impl VddkOptions {
     /// Parses `vmware+https://[USER@]SERVER/MACHINE/DISK?snapshot=…`, or
     /// `vmware+https://SERVER/?vm=UUID&disk=FILE`, or the same with `vddk+`. The names of the disk
@@ -52,13 +34,12 @@ impl VddkOptions {
                 _ => return Err(unusable()),
             }
         }
-        let (mut prefix, mut kind): (_, fn(String) -> MachineName) = (path, MachineName::Uuid);
-        if names == [None, None] {
+        let (mut prefix, is_uuid) = (path, names != [None, None]);
+        if !is_uuid {
             // The slash in the file of a disk need not be encoded.
             let (machine, disk) = path.split_once('/').unwrap_or((path, ""));
             let decoded = |text| percent_decode_str(text).decode_utf8().ok().map(Into::into);
             (names, prefix) = ([machine, disk].map(decoded), "");
-            kind = MachineName::Any;
         }
         let is_odd = |text: &String| text.contains(char::is_control);
         if names.iter().chain([&snapshot]).flatten().any(is_odd) {
@@ -84,7 +65,7 @@ impl VddkOptions {
             ));
         }
         access.has_certificates |= access.thumbprint.is_none();
-        Ok(Self { endpoint, user, machine: kind(machine), disk, checkpoints, access })
+        Ok(Self { endpoint, user, machine, is_uuid, disk, checkpoints, access })
     }
 
     /// Fails unless both the machine and its disk are named.
@@ -94,7 +75,7 @@ impl VddkOptions {
 
     /// True if both the machine and its disk are named.
     pub fn names_disk(&self) -> bool {
-        !self.machine.as_str().is_empty() && !self.disk.is_empty()
+        !self.machine.is_empty() && !self.disk.is_empty()
     }
 }
 
@@ -119,7 +100,7 @@ mod tests {
         let found = parse(address).unwrap();
         assert!(found.access.has_certificates, "the certificate is verified");
         let snapshot = found.checkpoints.current.unwrap_or_default();
-        [found.endpoint.to_string(), found.machine.as_str().to_owned(), found.disk, snapshot]
+        [found.endpoint.to_string(), found.machine, found.disk, snapshot]
     }
 
     #[test]

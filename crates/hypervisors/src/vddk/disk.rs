@@ -5,12 +5,11 @@ use fetch::messages::plain_line;
 use serde::Serialize;
 use stream::error::SourceError;
 
-use super::address::MachineName;
 use super::answer::ManagedObjectReference;
 use super::change_id::{BEGIN_ANEW, ChangeId};
 use super::inventory::{self, absent_error};
+use super::options::VddkOptions;
 use super::soap::VsphereSession;
-use crate::checkpoints::Checkpoints;
 use crate::xml::XmlElement;
 
 /// Maximum length of the chain of files below a disk. vSphere allows 32 snapshots; upstream
@@ -22,6 +21,9 @@ const MAX_FILE_BYTES: usize = 4096;
 
 /// Maximum number of snapshots of a machine that are examined.
 const MAX_SNAPSHOTS: usize = 1024;
+
+/// The type of snapshots.
+const SNAPSHOT: &str = "VirtualMachineSnapshot";
 
 pub(super) const DEVICES: &str = "config.hardware.device";
 
@@ -80,20 +82,18 @@ pub struct SnapshotEntry {
     pub name: String,
 }
 
-/// Finds the disk `wanted` of the machine `name`, in the states that `checkpoints` specifies.
+/// Finds the disk that `options` name, in the states that their checkpoints specify.
 pub(super) async fn find_disk(
     session: &mut VsphereSession,
-    name: &MachineName,
-    wanted: &str,
-    checkpoints: &Checkpoints,
+    options: &VddkOptions,
 ) -> Result<LocatedDisk, SourceError> {
-    let machine = inventory::find_machine(session, name).await?;
-    let name = name.as_str();
+    let VddkOptions { machine: name, disk: wanted, checkpoints, .. } = options;
+    let machine = inventory::find_machine(session, options).await?;
     let properties = session.read_properties(&machine, &[DEVICES, "snapshot"]).await?;
-    let (disks, snapshots) = (list_disks(&properties, wanted), list_snapshots(&properties)?);
-    let with_file = |disks: &[VirtualDisk]| disks.iter().find(|disk| disk.file == wanted).cloned();
+    let (disks, snapshots) = (list_disks(&properties, wanted), list_snapshots(&properties));
+    let with_file = |disks: &[VirtualDisk]| disks.iter().find(|disk| disk.file == *wanted).cloned();
     let mut numbered = disks.iter().enumerate();
-    let by_place = numbered.find(|(at, disk)| disk.label == wanted || at.to_string() == wanted);
+    let by_place = numbered.find(|(at, disk)| disk.label == *wanted || at.to_string() == *wanted);
     let mut found = with_file(&disks).or_else(|| by_place.map(|(_, disk)| disk.clone()));
     for snapshot in &snapshots {
         if found.is_none() {
@@ -245,7 +245,7 @@ impl VirtualDisk {
 impl SnapshotEntry {
     /// Returns the reference to the object.
     fn object(&self) -> ManagedObjectReference {
-        ManagedObjectReference::new("VirtualMachineSnapshot", &self.id)
+        ManagedObjectReference::new(SNAPSHOT, &self.id)
     }
 }
 
@@ -271,23 +271,22 @@ pub(super) fn list_disks(properties: &XmlElement, wanted: &str) -> Vec<VirtualDi
 }
 
 /// Lists all snapshots of a machine with these `properties`, parents first.
-pub(super) fn list_snapshots(properties: &XmlElement) -> Result<Vec<SnapshotEntry>, SourceError> {
+pub(super) fn list_snapshots(properties: &XmlElement) -> Vec<SnapshotEntry> {
     let mut found = Vec::new();
     // A list is used instead of recursion, because the server decides how deep snapshots nest.
-    let trees = properties.child("snapshot").map(|info| info.children_named("rootSnapshotList"));
-    let mut waiting: Vec<&XmlElement> = trees.into_iter().flatten().collect();
+    let mut waiting: Vec<&XmlElement> = properties.child("snapshot").into_iter().collect();
     while let Some(tree) = waiting.pop() {
-        if found.len() == MAX_SNAPSHOTS {
-            break;
-        }
-        if let Some(id) = tree.text_of("snapshot") {
-            let id = ManagedObjectReference::from_name("VirtualMachineSnapshot", id)?.name;
+        let id = tree.text_of("snapshot");
+        let object = id.and_then(|id| ManagedObjectReference::from_name(SNAPSHOT, id).ok());
+        found.extend(object.map(|object| {
             let name = tree.text_of("name").unwrap_or_default().to_owned();
-            found.push(SnapshotEntry { id, name });
-        }
+            SnapshotEntry { id: object.name, name }
+        }));
+        waiting.extend(tree.children_named("rootSnapshotList"));
         waiting.extend(tree.children_named("childSnapshotList"));
     }
-    Ok(found)
+    found.truncate(MAX_SNAPSHOTS);
+    found
 }
 
 #[cfg(test)]
@@ -357,7 +356,7 @@ mod tests {
              <childSnapshotList><snapshot>snapshot-2</snapshot><name>b</name></childSnapshotList>\
              </rootSnapshotList></snapshot></p>",
         );
-        let snapshots = list_snapshots(&info).unwrap();
+        let snapshots = list_snapshots(&info);
         let names: Vec<_> = snapshots.iter().map(|entry| (&*entry.name, &*entry.id)).collect();
         assert_eq!(names, [("a", "snapshot-1"), ("b", "snapshot-2")]);
     }

@@ -7,8 +7,8 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use stream::error::SourceError;
 
-use super::address::MachineName;
 use super::answer::ManagedObjectReference;
+use super::options::VddkOptions;
 use super::soap::{VsphereSession, properties_of};
 use crate::xml::{XmlElement, escape_text};
 
@@ -58,15 +58,14 @@ impl MachineEntry {
     }
 }
 
-/// Finds a machine.
+/// Finds the machine that `options` name.
 pub(super) async fn find_machine(
     session: &mut VsphereSession,
-    name: &MachineName,
+    options: &VddkOptions,
 ) -> Result<ManagedObjectReference, SourceError> {
-    let wanted = name.as_str();
-    let is_only_uuid = matches!(name, MachineName::Uuid(_));
+    let wanted = &*options.machine;
     let index = session.manager_reference("SearchIndex", "searchIndex")?;
-    if is_only_uuid || is_uuid(wanted) {
+    if options.is_uuid || is_uuid(wanted) {
         for of_instance in [true, false] {
             let arguments = format!(
                 "<uuid>{}</uuid><vmSearch>true</vmSearch><instanceUuid>{of_instance}</instanceUuid>",
@@ -78,7 +77,7 @@ pub(super) async fn find_machine(
             }
         }
     }
-    if is_only_uuid {
+    if options.is_uuid {
         return Err(invalid_error(format!("vSphere has no machine with uuid {wanted}")));
     }
     if wanted.contains('/') {

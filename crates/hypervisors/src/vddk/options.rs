@@ -1,14 +1,17 @@
 //! How the bytes of VMware disks are read.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use fetch::Network;
+use stream::error::{SourceError, SourceErrorKind};
 use url::Url;
 
-use super::address::MachineName;
+use super::answer::ManagedObjectReference;
 use super::nbdkit::VddkInstallation;
+use super::pin::Thumbprint;
 use crate::checkpoints::Checkpoints;
-use crate::nfc::NfcEncoding;
+use crate::nfc::{NfcEncoding, TicketDesk};
 
 /// A disk, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +20,13 @@ pub struct VddkOptions {
     pub endpoint: Url,
     /// The name of the user, if the address contains it.
     pub user: Option<String>,
-    /// The machine.
-    pub machine: MachineName,
+    /// The machine: its name, its path in the inventory, its object, or its instance UUID or BIOS
+    /// UUID. Empty if an address names none.
+    pub machine: String,
+    /// True if the machine is given by a UUID and by nothing else.
+    pub is_uuid: bool,
     /// The disk: its file, such as `[datastore1] vm/disk.vmdk`, its label, or its number.
+    /// Empty if an address names none.
     pub disk: String,
     /// The snapshot to read, and the snapshot that the target already holds. Both are identified
     /// by their name or the name of their object, the second one also by its change ID.
@@ -112,5 +119,58 @@ impl VddkSourceOptions {
     /// True if a plugin for tests reads the disk.
     pub(super) fn is_for_tests(&self) -> bool {
         self.uses_nbdkit() && self.installation.is_for_tests()
+    }
+
+    /// Returns `network` with the TLS settings for the server. Certificates from the user take
+    /// precedence over the thumbprint. With neither, the server is not verified.
+    pub(super) fn verified_network(
+        &self,
+        network: &Arc<Network>,
+    ) -> Result<Arc<Network>, SourceError> {
+        if self.has_certificates || network.insecure {
+            return Ok(Arc::clone(network));
+        }
+        // CDI's own tests replace the library with a test plugin and pass "testprint" as the
+        // thumbprint. With that plugin, such text is ignored. Everywhere else it is rejected,
+        // because a user who gives a thumbprint must not be connected to an unverified server.
+        let is_test = self.is_for_tests();
+        let thumbprint =
+            self.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
+        let tls = match thumbprint {
+            Some(thumbprint) => Thumbprint::parse(thumbprint)?.client_config()?,
+            None => {
+                tracing::warn!(
+                    "neither certificates nor a thumbprint are given: the vSphere server is not verified"
+                );
+                let config = https::tls::insecure_client_config();
+                let invalid = |error| SourceError::from_cause(SourceErrorKind::Invalid, error);
+                Arc::new(config.map_err(invalid)?)
+            }
+        };
+        Ok(network.clone_with(|network| network.tls = tls))
+    }
+}
+
+/// A desk that gives tickets for a machine. Dropping it logs out.
+pub(super) struct OpenDesk(Arc<TicketDesk>);
+
+impl OpenDesk {
+    pub(super) fn new(
+        options: &VddkOptions,
+        machine: &ManagedObjectReference,
+        network: &Arc<Network>,
+    ) -> Self {
+        Self(Arc::new(TicketDesk::new(options, machine, network)))
+    }
+
+    /// Returns the desk for a disk.
+    pub(super) fn share(&self) -> Arc<TicketDesk> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Drop for OpenDesk {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }

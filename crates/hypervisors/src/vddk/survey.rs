@@ -15,9 +15,9 @@ use super::disk::{
 };
 use super::inventory::{MachineEntry, find_machine, list_machines};
 use super::nbdkit::{NBDKIT, VddkInstallation};
+use super::options::{OpenDesk, VddkOptions};
 use super::soap::VsphereSession;
-use super::{VddkOptions, verified_network};
-use crate::nfc::{SurveyStep, TicketDesk, library_version, try_steps};
+use crate::nfc::{SurveyStep, library_version, try_steps};
 
 /// A server or a machine, which an address without a disk names.
 #[derive(Debug, Serialize)]
@@ -50,18 +50,16 @@ impl VmwareSurvey {
     /// Asks the server of `options` for its machines or for one of them, which is then reached by
     /// each transport. Blocks, so it must not be called inside an asynchronous task.
     pub fn of_server(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
-        let network = verified_network(&options.access, network)?;
+        let network = options.access.verified_network(network)?;
         let asking = VsphereSession::run(&options.endpoint, &network, async |session| {
             with_lookup_limit(ask_server(session, options)).await
         });
         let (mut survey, disk) = network.block_on(asking)?;
         if let (Self::Machine(survey), Some(found)) = (&mut survey, disk) {
-            let desk = Arc::new(TicketDesk::new(options, &found.machine, &network));
+            let desk = OpenDesk::new(options, &found.machine, &network);
             let listing = list_used_areas(&options.endpoint, &found, &network);
             let (file, capacity) = (&found.disk.file, found.disk.capacity);
-            let steps = try_steps(Arc::clone(&desk), file, capacity, listing);
-            desk.close();
-            survey.steps.extend(steps?);
+            survey.steps.extend(try_steps(desk.share(), file, capacity, listing)?);
         }
         Ok(survey)
     }
@@ -71,18 +69,18 @@ async fn ask_server(
     session: &mut VsphereSession,
     options: &VddkOptions,
 ) -> Result<(VmwareSurvey, Option<LocatedDisk>), SourceError> {
-    if options.machine.as_str().is_empty() {
+    if options.machine.is_empty() {
         return Ok((VmwareSurvey::Machines(list_machines(session).await?), None));
     }
-    let machine = find_machine(session, &options.machine).await?;
+    let machine = find_machine(session, options).await?;
     let paths = [DEVICES, "snapshot", "name", "config.changeTrackingEnabled", "runtime.host"];
     let properties = session.read_properties(&machine, &paths).await?;
-    let (disks, snapshots) = (list_disks(&properties, ""), list_snapshots(&properties)?);
+    let (disks, snapshots) = (list_disks(&properties, ""), list_snapshots(&properties));
     let located =
         |disk, snapshot| LocatedDisk { machine: machine.clone(), snapshot, disk, since: None };
     let tried = match (disks.first(), &options.checkpoints.current) {
         (Some(disk), Some(wanted)) => {
-            let snapshot = find_snapshot(&snapshots, wanted, options.machine.as_str())?;
+            let snapshot = find_snapshot(&snapshots, wanted, &options.machine)?;
             let disk = disk.at_snapshot(session, &snapshot, wanted).await?;
             Some(located(disk, Some(snapshot)))
         }
@@ -91,24 +89,20 @@ async fn ask_server(
     let host = properties.text_of("runtime.host");
     let host =
         host.map(|host| ManagedObjectReference::from_name("HostSystem", host)).transpose()?;
-    let version = match library_version(session, host.as_ref()).await {
-        Ok(Some(version)) => Ok(format!("version {version}: 11 is ESXi 8, 7 is ESXi 7.0")),
-        Ok(None) => Ok("the host does not tell it, it may be older than ESXi 6.5".to_owned()),
-        Err(error) => Err(error.to_string()),
+    let (works, version) = match library_version(session, host.as_ref()).await {
+        Ok(Some(version)) => (true, format!("version {version}: 11 is ESXi 8, 7 is ESXi 7.0")),
+        Ok(None) => (true, "the host does not tell it, it may be older than ESXi 6.5".to_owned()),
+        Err(error) => (false, error.to_string()),
     };
     let step = |step, works, result| SurveyStep { step, works, result };
     let (is_installed, library) = find_library(&options.access.installation);
-    let works = version.is_ok();
     let survey = MachineSurvey {
         id: machine.name,
         name: properties.text_of("name").unwrap_or_default().to_owned(),
         change_tracking: properties.value_of("config.changeTrackingEnabled"),
         disks,
         snapshots,
-        steps: vec![
-            step("vddk", is_installed, library),
-            step("nfc", works, version.unwrap_or_else(|error| error)),
-        ],
+        steps: vec![step("vddk", is_installed, library), step("nfc", works, version)],
     };
     Ok((VmwareSurvey::Machine(Box::new(survey)), tried))
 }

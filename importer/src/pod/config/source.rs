@@ -7,9 +7,7 @@ use fetch::http::parse_header;
 use fetch::pod::{CERT_DIR, PodNetwork};
 use fetch::scheme::SourceKind;
 use hypervisors::Checkpoints;
-use hypervisors::vddk::{
-    MachineName, VddkInstallation, VddkOptions, VddkSourceOptions, VmwareTransport,
-};
+use hypervisors::vddk::{VddkInstallation, VddkOptions, VddkSourceOptions, VmwareTransport};
 use oci::{LayerSelector, RegistryOptions};
 use program::env::{EnvReader, NamedStrings};
 use program::paths::PodPaths;
@@ -267,7 +265,8 @@ fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocat
     Some(SourceLocation::Vddk(VddkOptions {
         endpoint: endpoint?,
         user: None,
-        machine: MachineName::Uuid(machine?),
+        machine: machine?,
+        is_uuid: true,
         disk: disk?,
         checkpoints,
         access: VddkSourceOptions {

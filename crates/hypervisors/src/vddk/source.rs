@@ -1,0 +1,299 @@
+//! A VMware disk that is open, and its body. Errors include reasons from nbdkit's log, and at the
+//! end vSphere is asked whether the snapshot is unchanged.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fetch::Network;
+use fetch::error::invalid_error;
+use fetch::retry::with_lookup_limit;
+use program::report::VddkInfo;
+use stream::changes::ChangedRanges;
+use stream::error::{SourceError, SourceErrorKind};
+use stream::options::StatedDisk;
+use stream::source::{Source, SourceBody};
+use tokio_util::sync::CancellationToken;
+
+use super::answer::resized_error;
+use super::changes::{find_changes, list_used_areas};
+use super::disk::{LocatedDisk, find_disk};
+use super::lease::{LeaseSource, delta_error};
+use super::log::ProgramLog;
+use super::nbdkit::NbdkitProcess;
+use super::options::{OpenDesk, VddkOptions, VmwareTransport};
+use super::soap::VsphereSession;
+use crate::blocks::RangedDisk;
+use crate::nbd::{NbdSource, NbdUri};
+use crate::nfc::NfcSource;
+
+/// Longest time for which connecting to nbdkit is retried. nbdkit closes the connection if VMware's
+/// library does not open the disk, which is nearly always final; vSphere has answered before.
+const OPEN_LIMIT: Duration = Duration::from_secs(3);
+
+/// A disk that nbdkit, its ESXi host or a lease serves. All methods block, so they must not be
+/// called inside an asynchronous task.
+pub struct VddkSource {
+    // This field is dropped before `_supply`, so that its connections are closed first.
+    disk: Box<dyn RangedDisk>,
+    _supply: Option<DiskSupply>,
+    changes: Option<ChangedRanges>,
+    reading: VddkReadState,
+    name: String,
+}
+
+/// The program or the tickets that the bytes of a disk depend on, until it is dropped.
+type DiskSupply = Box<dyn Send + Sync>;
+
+impl VddkSource {
+    /// Finds the disk, and opens it on its host or with nbdkit. Must be called on the thread that
+    /// the source lives on.
+    pub fn open(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
+        if options.access.uses_nbdkit() {
+            check_architecture(std::env::consts::ARCH)?;
+        }
+        if options.checkpoints.previous.is_some()
+            && options.access.transport == VmwareTransport::Lease
+        {
+            return Err(delta_error());
+        }
+        let network = options.access.verified_network(network)?;
+        let finding = VsphereSession::run(&options.endpoint, &network, async |session| {
+            let found = with_lookup_limit(find_disk(session, options)).await?;
+            tracing::info!(?found, "found the disk in vSphere");
+            let changes = find_changes(session, &found, options, &network).await?;
+            Ok((found, changes))
+        });
+        let (found, changes) = network.block_on(finding)?;
+        let (file, machine) = (&found.disk.file, &options.machine);
+        let name = match &found.snapshot {
+            Some(snapshot) => format!("{file} of {machine} in {}", snapshot.name),
+            None => format!("{file} of {machine}"),
+        };
+        let is_test = options.access.is_for_tests();
+        let (options, gone) = (options.clone(), network.stop.child_token());
+        let reading = VddkReadState { options, network, found, log: ProgramLog::default(), gone };
+        let (disk, supply) = if reading.options.access.uses_nbdkit() {
+            open_with_nbdkit(&reading)?
+        } else {
+            open_on_host(&reading, &name)?
+        };
+        let changes = changes.map(|changes| on_exported(changes, &*disk, is_test)).transpose()?;
+        Ok(Self { disk, _supply: supply, changes, reading, name })
+    }
+
+    /// Returns a function that returns the library's information about itself so far, even after
+    /// the source was dropped. It is complete when the first byte has been read.
+    pub fn library_info_reader(&self) -> impl Fn() -> VddkInfo + use<> {
+        let log = self.reading.log.clone();
+        move || log.library_info()
+    }
+}
+
+/// A disk, and what it depends on.
+type OpenedDisk = (Box<dyn RangedDisk>, Option<DiskSupply>);
+
+/// Takes the disk from its ESXi host, or by a lease.
+fn open_on_host(reading: &VddkReadState, name: &str) -> Result<OpenedDisk, SourceError> {
+    let VddkReadState { options: VddkOptions { endpoint, access, .. }, network, found, .. } =
+        reading;
+    if access.transport != VmwareTransport::Lease {
+        let desk = OpenDesk::new(&reading.options, &found.machine, network);
+        let listing = list_used_areas(endpoint, found, network);
+        let is_optional = access.transport == VmwareTransport::Auto && found.since.is_none();
+        let (file, capacity) = (&found.disk.file, found.disk.capacity);
+        let disk = NfcSource::open(desk.share(), file, capacity, listing, is_optional)?;
+        reading.log.note_host(desk.share().host());
+        if let Some(disk) = disk {
+            return Ok((Box::new(disk), Some(Box::new(desk))));
+        }
+    }
+    Ok((Box::new(LeaseSource::open(endpoint, found, name, network)?), None))
+}
+
+/// Starts nbdkit for the disk and connects to it.
+fn open_with_nbdkit(reading: &VddkReadState) -> Result<OpenedDisk, SourceError> {
+    let nbdkit = NbdkitProcess::start(reading)?;
+    let uri = NbdUri::from_unix_path(&nbdkit.socket_path());
+    let local = reading.network.clone_with(|network| {
+        network.stop = reading.gone.clone();
+        network.retry_policy.contact_limit = OPEN_LIMIT;
+    });
+    match NbdSource::open_uri(uri, &local) {
+        Ok(disk) => Ok((Box::new(disk), Some(Box::new(nbdkit)))),
+        Err(error) => {
+            // The socket only shows that nbdkit is gone; the log shows what the library rejected.
+            drop(nbdkit);
+            Err(reading.explain_error(error))
+        }
+    }
+}
+
+impl Source for VddkSource {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn total_bytes(&self) -> Option<u64> {
+        match &self.changes {
+            Some(changes) => Some(changes.changed_bytes()),
+            None => self.disk.total_bytes(),
+        }
+    }
+
+    fn is_ranged(&self) -> bool {
+        self.changes.is_none() && self.disk.is_ranged()
+    }
+
+    fn has_own_digest(&self) -> bool {
+        self.disk.has_own_digest()
+    }
+
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        self.disk.stated_disk()
+    }
+
+    fn changed_ranges(&self) -> Option<&ChangedRanges> {
+        self.changes.as_ref()
+    }
+
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
+        let bytes = match &self.changes {
+            Some(changes) => self.disk.ranges_body(changes.ranges())?,
+            None => self.disk.open_body()?,
+        };
+        Ok(Box::new(VddkBody { bytes, reading: self.reading.clone(), is_checked: false }))
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let bytes = self.disk.read_range(range);
+        bytes.map_err(|error| self.reading.explain_error(error))
+    }
+}
+
+/// Checks `changes` against the size of the open disk.
+fn on_exported(
+    changes: ChangedRanges,
+    disk: &dyn RangedDisk,
+    is_test: bool,
+) -> Result<ChangedRanges, SourceError> {
+    let (exported, told) = (disk.total_bytes().unwrap_or_default(), changes.disk_bytes());
+    let agreed = if is_test {
+        // In CDI's tests the plugin serves a file of 46137344 bytes, although vSphere reports a
+        // disk of 2 GiB. All changes have to lie in that file. Before anything is written, it is
+        // checked that the target has room for the file.
+        ChangedRanges::new(exported, changes.ranges().iter().cloned())
+    } else {
+        // Both are the size of one disk in one snapshot. If they differ, vSphere and the library
+        // look at different disks, or at states before and after a resize, and the bytes that
+        // would be read are not the changed bytes. Upstream copies them.
+        (exported == told).then_some(changes)
+    };
+    agreed.ok_or_else(|| resized_error(told, exported, "the VDDK library"))
+}
+
+/// Fails if VMware's library does not exist for this architecture. `rust_name` is Rust's name of
+/// the architecture; the error shows Go's name, which users know.
+fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
+    let name = match rust_name {
+        "x86_64" => return Ok(()),
+        "aarch64" => "arm64",
+        other => other,
+    };
+    Err(invalid_error(format!("the {name} architecture does not support VDDK")))
+}
+
+/// The state of a disk that is being read.
+#[derive(Clone)]
+pub(super) struct VddkReadState {
+    pub(super) options: VddkOptions,
+    pub(super) network: Arc<Network>,
+    pub(super) found: LocatedDisk,
+    /// The log of nbdkit; empty if the disk is read without it.
+    pub(super) log: ProgramLog,
+    /// Cancelled when nbdkit has ended, so that every wait for it ends at once instead of at its
+    /// time limit.
+    pub(super) gone: CancellationToken,
+}
+
+impl VddkReadState {
+    /// Adds the reason from nbdkit's log to `error`.
+    fn explain_error(&self, error: SourceError) -> SourceError {
+        // The connection to nbdkit is cancelled as soon as nbdkit has ended, so its error looks
+        // like a stop.
+        let is_dead = self.gone.is_cancelled() && !self.network.stop.is_cancelled();
+        let reason = self.log.last_errors();
+        match error.kind() {
+            SourceErrorKind::Stopped if is_dead => {
+                let message = format!("nbdkit ended while the disk was read: {reason}");
+                SourceError::new(SourceErrorKind::Io, message).with_cause(error)
+            }
+            SourceErrorKind::Stopped => error,
+            kind if !reason.is_empty() => {
+                SourceError::new(kind, format!("{error}: {reason}")).with_cause(error)
+            }
+            _ => error,
+        }
+    }
+
+    /// Asks vSphere again after everything was read: if the snapshot was removed meanwhile, the
+    /// data may have changed during the read.
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        let LocatedDisk { snapshot: Some(snapshot), disk, .. } = &self.found else {
+            return Ok(());
+        };
+        let checking =
+            VsphereSession::run(&self.options.endpoint, &self.network, async |session| {
+                with_lookup_limit(disk.check_unchanged(session, snapshot)).await
+            });
+        self.network.block_on(checking).map_err(|error| match error.kind() {
+            SourceErrorKind::Stopped => error,
+            _ => SourceError::with_context(
+                SourceErrorKind::Changed,
+                "the snapshot has changed since reading began, start this stage again",
+                error,
+            ),
+        })
+    }
+}
+
+/// The bytes of the disk. The end is reported only if the snapshot still exists in vSphere.
+struct VddkBody {
+    bytes: Box<dyn SourceBody>,
+    reading: VddkReadState,
+    is_checked: bool,
+}
+
+impl SourceBody for VddkBody {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let chunk = self.bytes.next_chunk();
+        let chunk = chunk.map_err(|error| self.reading.explain_error(error))?;
+        if chunk.is_none() && !self.is_checked {
+            self.reading.check_unchanged()?;
+            self.is_checked = true;
+        }
+        Ok(chunk)
+    }
+
+    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
+        let skipped = self.bytes.skip_to(offset);
+        skipped.map_err(|error| self.reading.explain_error(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsupported_architectures_are_reported_by_their_usual_names() {
+        assert!(check_architecture("x86_64").is_ok());
+        for (rust_name, name) in [("aarch64", "arm64"), ("s390x", "s390x")] {
+            assert_eq!(
+                check_architecture(rust_name).unwrap_err().to_string(),
+                format!("the {name} architecture does not support VDDK")
+            );
+        }
+    }
+}
