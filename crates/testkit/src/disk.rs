@@ -178,7 +178,7 @@ fn read(file: &File, offset: u64, want: u64) -> Vec<u8> {
 
 /// Returns the offset of the next data at or after `offset`, or `u64::MAX` if only a hole follows.
 /// A device, which cannot report holes, counts as data.
-fn next_data(file: &File, offset: u64) -> u64 {
+pub(crate) fn next_data(file: &File, offset: u64) -> u64 {
     match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Ok(data) => data,
         Err(Errno::NXIO) => u64::MAX,

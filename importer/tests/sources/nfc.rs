@@ -150,10 +150,10 @@ fn a_whole_disk_is_imported_without_its_holes_and_then_its_changes_are_applied()
         habits.compressions = vec![0, 1, 3];
     });
     let target = scene.place.target();
-    scene.import().run().assert_success("a whole disk");
+    scene.import().args(["--connections", "4"]).run().assert_success("a whole disk");
     disk::assert_same(&target, &scene.states[0].1, 8 * MIB, "the first state");
     let (connections, whole) = scene.host.served();
-    assert_eq!((connections, whole), (1, used_bytes(&content)));
+    assert_eq!((connections, whole), (4, used_bytes(&content)));
 
     let info = scene.program("info", Some(1), Some(0)).arg("--json").run();
     info.assert_success("what changed");
@@ -163,7 +163,7 @@ fn a_whole_disk_is_imported_without_its_holes_and_then_its_changes_are_applied()
     finished.assert_success("what changed");
     disk::assert_same(&target, &scene.states[1].1, 8 * MIB, "the second state");
     let (connections, all) = scene.host.served();
-    assert_eq!((connections, all - whole), (3, 2 * BLOCK_BYTES));
+    assert_eq!((connections, all - whole), (6, 2 * BLOCK_BYTES));
     scene.assert_discreet(&finished.stderr);
 }
 
@@ -382,21 +382,43 @@ fn a_pod_reads_its_disk_as_its_data_volume_says() {
 }
 
 #[test]
-fn a_broken_connection_resumes_with_what_is_missing() {
-    let content = disk::content(9, 64 * MIB);
-    let scene = Scene::new(&content);
-    for is_shuffling in [false, true] {
-        let (connections, before) = scene.host.served();
-        scene.host.habits(|habits| {
-            habits.is_shuffling = is_shuffling;
-            habits.cuts = [3_000_000, 700, 20_000_000, 5_000_001].into();
-        });
-        scene.assert_imports(&content, "cut connections");
-        let (all_connections, all) = scene.host.served();
-        assert_eq!(all_connections - connections, 5);
-        let twice = all - before - 64 * MIB;
-        assert!(twice < 64 * MIB / 100, "{twice} bytes were received twice ({is_shuffling})");
+fn what_cut_connections_have_brought_is_not_read_again() {
+    const DISK_BYTES: u64 = 3 << 30;
+    let scene = Scene::new(&[0; 512]);
+    let raw = scene.place.path("large");
+    let file = std::fs::File::create(&raw).or_fail("a disk");
+    file.set_len(DISK_BYTES).or_fail("a disk");
+    for area in 0..64 {
+        file.write_all_at(&vec![area + 1; 4 << 20], u64::from(area) * (47 << 20)).or_fail("a disk");
     }
+    scene.host.add_disk(&file_of(&scene.states[0].0.object), &raw);
+    scene.vsphere.habits(|habits| habits.capacity = Some(DISK_BYTES));
+    scene.host.habits(|habits| {
+        habits.is_shuffling = true;
+        habits.cuts = (0..30).map(|cut| 4_000_000 + 50_001 * cut).collect();
+    });
+    let target = scene.place.target();
+    let finished = scene.import().args(["--connections", "4"]).run();
+    finished.assert_success("cut connections");
+    disk::assert_same(&target, &raw, DISK_BYTES, "cut connections");
+    scene.assert_discreet(&finished.stderr);
+    let (connections, sent) = scene.host.served();
+    let used = 64 * (4 << 20);
+    assert_eq!((connections, sent / used), (34, 1));
+    assert!(sent - used < used / 100, "{} bytes were received twice", sent - used);
+}
+
+#[test]
+fn a_host_that_refuses_further_connections_is_read_over_fewer() {
+    let content = content();
+    let scene = Scene::new(&content);
+    scene.host.habits(|habits| habits.most_connections = 2);
+    let program = scene.import().args(["--connections", "4"]);
+    let finished = scene.place.assert_imports(program, &content, "two connections");
+    let words = "the disk is read over 2 of 4 connections: ";
+    assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    assert_eq!(scene.host.served(), (2, used_bytes(&content)));
+    scene.assert_discreet(&finished.stderr);
 }
 
 #[test]

@@ -12,10 +12,10 @@ use stream::zeros::ZEROS;
 use tracing::Instrument;
 
 use super::extents::{ReadPlan, ReadStep};
-use super::{BlockConnection, BlockServer, ReplyEvent};
+use super::{BlockConnection, BlockServer, ReadLimits, ReplyEvent};
 
-/// Maximum number of requests in flight, if they are small.
-const MAX_REQUESTS: usize = 16;
+/// Maximum number of requests in flight on one connection, if they are small.
+pub(crate) const MAX_REQUESTS: usize = 16;
 
 /// Number of consecutive errors of the server that end the download.
 const MAX_SERVER_ERRORS: u32 = 5;
@@ -23,6 +23,8 @@ const MAX_SERVER_ERRORS: u32 = 5;
 /// Downloads the bytes of some ranges.
 pub(super) struct BlockDownload<'a, S: BlockServer, R> {
     server: &'a S,
+    /// Number of connections that read at the same time, this one among them.
+    connections: usize,
     /// Ranges that follow the ranges in `todo`.
     ranges: R,
     /// Ranges that have been started. The first one shrinks as its bytes are handed out.
@@ -41,7 +43,7 @@ pub(super) struct BlockDownload<'a, S: BlockServer, R> {
 struct BlockPipeline<C> {
     connection: C,
     plan: ReadPlan,
-    ahead_bytes: u64,
+    limits: ReadLimits,
     /// The part of the last started range that has not been requested yet. The first `begun`
     /// ranges of `todo` have been started.
     unasked: Range<u64>,
@@ -66,19 +68,23 @@ impl<'a, S: BlockServer, R: Iterator<Item = Range<u64>>> BlockDownload<'a, S, R>
     /// If `sparse` is true, runs of zeros are looked up first.
     pub(super) fn new(
         server: &'a S,
+        connections: usize,
         ranges: R,
         connection: Option<S::Connection>,
         sparse: bool,
     ) -> Self {
-        Self {
-            way: connection.map(|connection| BlockPipeline::new(server, connection, sparse, 0)),
+        let mut download = Self {
+            way: None,
             broken: None,
             shrunk: 0,
             server,
+            connections,
             ranges,
             todo: VecDeque::new(),
             sparse,
-        }
+        };
+        download.way = connection.map(|connection| download.pipeline_over(connection));
+        download
     }
 
     /// Returns the next bytes; `None` at the end of the last range.
@@ -138,7 +144,7 @@ impl<'a, S: BlockServer, R: Iterator<Item = Range<u64>>> BlockDownload<'a, S, R>
             Some(way) => way,
             None => {
                 let connection = self.server.reconnect(&mut self.broken, limit).await?;
-                BlockPipeline::new(self.server, connection, self.sparse, self.shrunk)
+                self.pipeline_over(connection)
             }
         };
         let result = self.advance_pipeline(&mut way, limit).await;
@@ -196,23 +202,18 @@ impl<'a, S: BlockServer, R: Iterator<Item = Range<u64>>> BlockDownload<'a, S, R>
             && connection.drain_replies(limit).await.is_ok()
         {
             self.shrunk += 1;
-            self.way = Some(BlockPipeline::new(self.server, connection, self.sparse, self.shrunk));
+            self.way = Some(self.pipeline_over(connection));
         }
     }
-}
 
-impl<C: BlockConnection> BlockPipeline<C> {
-    /// Creates a pipeline after `shrunk` failures.
-    fn new<S>(server: &S, connection: C, sparse: bool, shrunk: u32) -> Self
-    where
-        S: BlockServer<Connection = C>,
-    {
-        let asks = sparse && connection.has_allocation();
-        let longest_read = server.read_bytes(shrunk).min(connection.max_read_bytes());
-        let block = connection.block_bytes();
-        Self {
-            plan: ReadPlan::new(server.disk_bytes(), block, longest_read, asks),
-            ahead_bytes: server.ahead_bytes(),
+    fn pipeline_over(&self, connection: S::Connection) -> BlockPipeline<S::Connection> {
+        let mut limits = self.server.read_limits(self.connections, self.shrunk);
+        limits.read_bytes = limits.read_bytes.min(connection.max_read_bytes());
+        let asks = self.sparse && connection.has_allocation();
+        let (size, block) = (self.server.disk_bytes(), connection.block_bytes());
+        BlockPipeline {
+            plan: ReadPlan::new(size, block, limits.read_bytes, asks),
+            limits,
             unasked: 0..0,
             begun: 0,
             asked: VecDeque::new(),
@@ -222,7 +223,9 @@ impl<C: BlockConnection> BlockPipeline<C> {
             connection,
         }
     }
+}
 
+impl<C: BlockConnection> BlockPipeline<C> {
     /// Sends requests for `todo`, which is continued with `ranges`, until the limit of bytes in
     /// flight is reached.
     async fn send_requests(
@@ -231,9 +234,11 @@ impl<C: BlockConnection> BlockPipeline<C> {
         ranges: &mut impl Iterator<Item = Range<u64>>,
         limit: Duration,
     ) -> Result<(), AttemptError> {
+        let is_read = |asked: &&QueuedRequest| matches!(asked, QueuedRequest::Read(_));
         // Nothing is sent after a request for block status: its reply decides what to read next.
         while self.asked.len() < MAX_REQUESTS
-            && self.asked_bytes < self.ahead_bytes
+            && self.asked.iter().filter(is_read).count() < self.limits.reads
+            && self.asked_bytes < self.limits.ahead_bytes
             && !matches!(self.asked.back(), Some(QueuedRequest::Status))
         {
             if self.unasked.is_empty() {

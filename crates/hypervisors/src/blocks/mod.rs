@@ -33,11 +33,15 @@ use stream::source::{Source, SourceBody};
 
 pub(crate) use self::assembly::ReadAssembly;
 use self::download::BlockDownload;
+pub(crate) use self::download::MAX_REQUESTS;
 pub use self::extents::BlockExtent;
 pub(crate) use self::extents::BlockStatus;
 pub use self::inflight::ReplyEvent;
 pub(crate) use self::inflight::{InflightRequest, InflightTable, PendingReply};
 use self::selection::DiskSelection;
+
+/// Longest wait for a further connection, while the first one is idle.
+const MORE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Describes bytes from a server that its protocol does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +122,18 @@ pub trait BlockConnection: Sized + Send + 'static {
     }
 }
 
+/// What is requested on one connection before it has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadLimits {
+    /// Most reads.
+    pub reads: usize,
+    /// Bytes from which on nothing more is requested, because bytes that arrive out of order have
+    /// to be kept.
+    pub ahead_bytes: u64,
+    /// Length of the longest read.
+    pub read_bytes: u64,
+}
+
 /// A disk on a server, and new connections to it.
 pub trait BlockServer: Send + Sync + 'static {
     /// The connections to the server.
@@ -135,19 +151,12 @@ pub trait BlockServer: Send + Sync + 'static {
     /// Returns the size of the disk in bytes.
     fn disk_bytes(&self) -> u64;
 
-    /// Returns over how many connections the whole disk is read. Several reads are under way on
-    /// each.
-    fn connection_count(&self) -> usize {
-        1
-    }
+    /// Returns over how many connections the whole disk is read, if the server allows so many.
+    fn connection_count(&self) -> usize;
 
-    /// Returns how many bytes are requested ahead on each connection. The number is limited
-    /// because bytes that arrive out of order have to be kept.
-    fn ahead_bytes(&self) -> u64;
-
-    /// Returns the length of the longest read, after `failures` of connections or reads that
-    /// brought nothing.
-    fn read_bytes(&self, failures: u32) -> u64;
+    /// Returns what one of `connections` may request, after `failures` of connections or reads
+    /// that brought nothing.
+    fn read_limits(&self, connections: usize, failures: u32) -> ReadLimits;
 
     /// Opens another connection to the same disk, in place of `broken`.
     fn reconnect(
@@ -182,9 +191,34 @@ impl<S: BlockServer> BlockSource<S> {
         Self { server: Arc::new(server), first, second }
     }
 
-    fn body_of(&self, ranges: Arc<[Range<u64>]>, connections: usize) -> Box<dyn SourceBody> {
-        let selection = DiskSelection { server: Arc::clone(&self.server), ranges, connections };
+    /// Returns the body of `ranges`, which are read over the first connection and `more`.
+    fn body_of(&self, ranges: Arc<[Range<u64>]>, more: Vec<S::Connection>) -> Box<dyn SourceBody> {
+        let (server, connections) = (Arc::clone(&self.server), more.len() + 1);
+        let selection = DiskSelection { server, ranges, connections, more: Mutex::new(more) };
         Box::new(RemoteBody::new(Arc::new(selection), self.first.lock().take(), true))
+    }
+
+    /// Opens as many further connections as the server wants and allows.
+    async fn connect_more(&self) -> Result<Vec<S::Connection>, SourceError> {
+        let mut more = Vec::new();
+        let count = self.server.connection_count();
+        for open in 1..count {
+            let mut nothing = None;
+            let connecting = self.server.reconnect(&mut nothing, MORE_LIMIT);
+            let failure = match with_time_limit(MORE_LIMIT, connecting).await {
+                Ok(connection) => {
+                    more.push(connection);
+                    continue;
+                }
+                Err(failure) => failure.into_error(),
+            };
+            if failure.kind() == SourceErrorKind::Changed {
+                return Err(failure);
+            }
+            tracing::warn!("the disk is read over {open} of {count} connections: {failure}");
+            break;
+        }
+        Ok(more)
     }
 
     async fn collect_range(
@@ -196,8 +230,9 @@ impl<S: BlockServer> BlockSource<S> {
         if length == 0 {
             return Ok(Bytes::new());
         }
-        let mut download =
-            BlockDownload::new(&*self.server, std::iter::once(range), connection.take(), false);
+        let (server, range) = (&*self.server, std::iter::once(range));
+        let connections = server.connection_count();
+        let mut download = BlockDownload::new(server, connections, range, connection.take(), false);
         let bytes = collect_chunks(length, async || download.next().await).await?;
         *connection = download.into_connection().await;
         Ok(bytes)
@@ -207,7 +242,7 @@ impl<S: BlockServer> BlockSource<S> {
 impl<S: BlockServer> RangedDisk for BlockSource<S> {
     fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Result<Box<dyn SourceBody>, SourceError> {
         // One connection is enough: most ranges are small, and many requests are in flight on it.
-        Ok(self.body_of(Arc::clone(ranges), 1))
+        Ok(self.body_of(Arc::clone(ranges), Vec::new()))
     }
 }
 
@@ -230,7 +265,7 @@ impl<S: BlockServer> Source for BlockSource<S> {
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let whole = std::iter::once(0..self.server.disk_bytes()).collect();
-        Ok(self.body_of(whole, self.server.connection_count()))
+        Ok(self.body_of(whole, self.server.network().block_on(self.connect_more())?))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

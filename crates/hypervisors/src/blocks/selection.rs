@@ -7,6 +7,7 @@ use std::time::Duration;
 use fetch::Network;
 use fetch::engine::{ConnectionOutlet, RemoteObject};
 use fetch::error::stopped_error;
+use parking_lot::Mutex;
 use stream::buffer::CHUNK_BYTES;
 use stream::error::SourceError;
 use stream::zeros::is_known_zero;
@@ -18,12 +19,14 @@ use super::{BlockConnection, BlockServer};
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Ranges of a disk. Byte 0 of the object is the first byte of the first range.
-pub(super) struct DiskSelection<S> {
+pub(super) struct DiskSelection<S: BlockServer> {
     pub(super) server: Arc<S>,
     /// The ranges, in order and not empty. An empty disk has one empty range.
     pub(super) ranges: Arc<[Range<u64>]>,
     /// Number of connections over which they are read.
     pub(super) connections: usize,
+    /// Those that are open already, without the first one.
+    pub(super) more: Mutex<Vec<S::Connection>>,
 }
 
 impl<S: BlockServer> RemoteObject for DiskSelection<S> {
@@ -51,7 +54,8 @@ impl<S: BlockServer> RemoteObject for DiskSelection<S> {
         outlet: ConnectionOutlet,
     ) -> Result<(), SourceError> {
         let ranges = ranges.flat_map(|wanted| locate_ranges(&self.ranges, wanted));
-        let mut download = BlockDownload::new(&*self.server, ranges, first, true);
+        let open = first.or_else(|| self.more.lock().pop());
+        let mut download = BlockDownload::new(&*self.server, self.connections, ranges, open, true);
         let mut is_wanted = true;
         while is_wanted && let Some(bytes) = download.next().await? {
             let held = if is_known_zero(&bytes) { 0 } else { CHUNK_BYTES };

@@ -12,7 +12,7 @@ use super::connection::NbdConnection;
 use super::negotiation::negotiate;
 use super::transport::connect;
 use super::uri::NbdUri;
-use crate::blocks::BlockServer;
+use crate::blocks::{BlockServer, MAX_REQUESTS, ReadLimits};
 
 /// Limits of the bytes that are requested ahead, on all connections together and on one of them.
 const REQUESTED_BYTES: u64 = 16 << 20;
@@ -95,16 +95,14 @@ impl BlockServer for NbdExport {
         wanted.map_or(1, NonZeroUsize::get)
     }
 
-    fn ahead_bytes(&self) -> u64 {
-        let connections = u64::try_from(self.connection_count()).unwrap_or(u64::MAX);
-        (REQUESTED_BYTES / connections).min(MAX_REQUESTED_BYTES)
-    }
-
     /// Short reads make progress over connections that break during long ones, and they reach the
     /// readable data around a bad spot.
-    fn read_bytes(&self, failures: u32) -> u64 {
-        let longest = (self.ahead_bytes() / REQUESTS).next_power_of_two().max(MIN_READ_BYTES);
-        longest >> failures.min(MAX_SHRUNK)
+    fn read_limits(&self, connections: usize, failures: u32) -> ReadLimits {
+        let share = REQUESTED_BYTES / u64::try_from(connections).unwrap_or(u64::MAX);
+        let ahead_bytes = share.min(MAX_REQUESTED_BYTES);
+        let longest = (ahead_bytes / REQUESTS).next_power_of_two().max(MIN_READ_BYTES);
+        let read_bytes = longest >> failures.min(MAX_SHRUNK);
+        ReadLimits { reads: MAX_REQUESTS, ahead_bytes, read_bytes }
     }
 
     /// NBD has no validator, so only a different size shows that the export has changed.

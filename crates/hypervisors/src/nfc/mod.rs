@@ -23,6 +23,7 @@ pub(crate) mod ticket;
 #[doc(hidden)] // for the fuzz targets
 pub mod wire;
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,12 +39,16 @@ pub use self::steps::SurveyStep;
 pub(crate) use self::steps::try_steps;
 pub use self::ticket::TicketDesk;
 pub(crate) use self::ticket::library_version;
-use crate::blocks::{BlockServer, BlockSource};
+use crate::blocks::{BlockServer, BlockSource, MAX_REQUESTS, ReadLimits};
 use crate::vddk::answer::resized_error;
 
-/// Limit of the bytes that are requested ahead: 16 reads. A host has 48 MB of buffers for all its
-/// clients.
-const AHEAD_BYTES: u64 = 16 << 20;
+/// Number of connections over which a whole disk is read, unless an option fixes it. VMware
+/// recommends at most 50 to one host, for all its clients.
+const CONNECTIONS: usize = 4;
+
+/// Most reads under way at a host, on all connections together. A host has 48 MB of buffers for all
+/// its clients, and public clients keep to this number.
+const HOST_READS: usize = 32;
 
 /// Longest wait for a connection to the port of a host.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
@@ -206,13 +211,14 @@ impl BlockServer for NfcServer {
         self.size
     }
 
-    fn ahead_bytes(&self) -> u64 {
-        AHEAD_BYTES
+    fn connection_count(&self) -> usize {
+        self.desk.network.connections.map_or(CONNECTIONS, NonZeroUsize::get).min(HOST_READS)
     }
 
     /// All reads have the same length, so that parts of them that have arrived are found again.
-    fn read_bytes(&self, _failures: u32) -> u64 {
-        READ_BYTES
+    fn read_limits(&self, connections: usize, _failures: u32) -> ReadLimits {
+        let reads = (HOST_READS / connections).clamp(1, MAX_REQUESTS);
+        ReadLimits { reads, ahead_bytes: u64::MAX, read_bytes: READ_BYTES }
     }
 
     async fn reconnect(

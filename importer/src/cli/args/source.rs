@@ -121,7 +121,8 @@ pub struct SourceArgs {
     pub default_retries: Option<u32>,
 
     /// Read over this many connections at once (1 to 16), if the server supports ranges. `auto`
-    /// begins with one and, over HTTP, adds others while they make it faster
+    /// begins with one and, over HTTP, adds others while they make it faster; with an ESXi host, it
+    /// is 4
     #[arg(long, value_name = "N", default_value = "auto", help_heading = "Source")]
     pub connections: ConnectionCount,
 

@@ -55,6 +55,8 @@ pub struct HostHabits {
     pub is_silent: bool,
     /// Number of tickets that are refused although they are right.
     pub refused_tickets: u32,
+    /// Number of connections after which all tickets are refused.
+    pub most_connections: u32,
     /// Number of connections that are closed in the second handshake.
     pub hang_ups: u32,
     /// The announced thumbprint, if not that of the certificate.
@@ -76,6 +78,8 @@ struct HostState {
     tickets: Vec<String>,
     issued: u32,
     connections: u32,
+    /// Number of reads under way, on all connections.
+    reads: usize,
     sent_bytes: u64,
     mistakes: Vec<String>,
 }
@@ -120,6 +124,7 @@ impl EsxiHost {
                     cuts: VecDeque::new(),
                     is_silent: false,
                     refused_tickets: 0,
+                    most_connections: u32::MAX,
                     hang_ups: 0,
                     announced: None,
                     thumbprint: None,
@@ -131,6 +136,7 @@ impl EsxiHost {
                 tickets: Vec::new(),
                 issued: 0,
                 connections: 0,
+                reads: 0,
                 sent_bytes: 0,
                 mistakes: Vec::new(),
             }),
@@ -254,7 +260,8 @@ impl HostShared {
         let is_known = {
             let mut state = lock(&self.state);
             let place = state.tickets.iter().position(|ticket| *ticket == secret);
-            let is_refused = state.habits.refused_tickets > 0;
+            let is_refused = state.habits.refused_tickets > 0
+                || state.connections >= state.habits.most_connections;
             state.habits.refused_tickets = state.habits.refused_tickets.saturating_sub(1);
             place.map(|place| state.tickets.remove(place)).is_some() && !is_refused
         };
