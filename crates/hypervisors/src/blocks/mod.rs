@@ -122,7 +122,7 @@ pub trait BlockConnection: Sized + Send + 'static {
     }
 }
 
-/// What is requested on one connection before it has arrived.
+/// Limits of what is requested on one connection before it has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
     /// Most reads.

@@ -25,7 +25,7 @@ pub(super) struct DiskSelection<S: BlockServer> {
     pub(super) ranges: Arc<[Range<u64>]>,
     /// Number of connections over which they are read.
     pub(super) connections: usize,
-    /// Those that are open already, without the first one.
+    /// Connections that are open already, without the first one.
     pub(super) more: Mutex<Vec<S::Connection>>,
 }
 
