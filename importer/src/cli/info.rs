@@ -126,8 +126,8 @@ fn survey_as_text(name: &str, survey: &VmwareSurvey) -> String {
         VmwareSurvey::Machine(survey) => survey,
         VmwareSurvey::Machines(machines) => {
             row("machines", &machines.len().to_string());
-            for MachineEntry { id, name, .. } in machines {
-                row("machine", &format!("{name} ({id})"));
+            for MachineEntry { object, name, .. } in machines {
+                row("machine", &format!("{name} ({})", object.name));
             }
             return text;
         }
@@ -141,7 +141,7 @@ fn survey_as_text(name: &str, survey: &VmwareSurvey) -> String {
         row("  capacity", &disk.capacity.map_or_else(|| "unknown".to_owned(), size_text));
     }
     for snapshot in &survey.snapshots {
-        row("snapshot", &format!("{} ({})", snapshot.name, snapshot.id));
+        row("snapshot", &format!("{} ({})", snapshot.name, snapshot.object.name));
     }
     for SurveyStep { step, works, result } in &survey.steps {
         row(step, &format!("{}: {result}", if *works { "works" } else { "fails" }));

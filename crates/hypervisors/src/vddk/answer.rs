@@ -4,6 +4,7 @@ use std::error::Error;
 
 use fetch::messages::plain_line;
 use http::StatusCode;
+use serde::Serialize;
 use stream::error::{SourceError, SourceErrorKind};
 
 use crate::xml::{XmlElement, escape_text};
@@ -12,8 +13,10 @@ use crate::xml::{XmlElement, escape_text};
 const MAX_NAME_BYTES: usize = 128;
 
 /// A reference to an object of vSphere: its type and its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub struct ManagedObjectReference {
+    #[serde(skip)]
     pub(crate) kind: &'static str,
     pub name: String,
 }
@@ -51,12 +54,11 @@ impl ManagedObjectReference {
 
 /// A fault, with vSphere's text.
 #[derive(Debug, thiserror::Error)]
-#[error("vSphere refuses {method}: {text}")]
+#[error("{sentence}")]
 pub struct VsphereFault {
-    method: String,
     /// Name of the fault's type, such as `NotAuthenticated`.
     pub(crate) kind: String,
-    text: String,
+    sentence: String,
 }
 
 impl VsphereFault {
@@ -73,9 +75,8 @@ impl VsphereFault {
         let kind = detail.and_then(|detail| detail.kind.clone().or_else(|| of_name(detail)));
         let kind = kind.unwrap_or_default();
         Self {
-            method: method.to_owned(),
             kind: plain_line(kind.rsplit(':').next().unwrap_or(&kind)),
-            text: plain_line(text),
+            sentence: format!("vSphere refuses {method}: {}", plain_line(text)),
         }
     }
 

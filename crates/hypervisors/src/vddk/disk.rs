@@ -1,7 +1,6 @@
 //! Finds the disk of a machine, and describes it as vSphere and nbdkit require.
 
 use fetch::error::invalid_error;
-use fetch::messages::plain_line;
 use serde::Serialize;
 use stream::error::SourceError;
 
@@ -21,9 +20,6 @@ const MAX_FILE_BYTES: usize = 4096;
 
 /// Maximum number of snapshots of a machine that are examined.
 const MAX_SNAPSHOTS: usize = 1024;
-
-/// The type of snapshots.
-const SNAPSHOT: &str = "VirtualMachineSnapshot";
 
 pub(super) const DEVICES: &str = "config.hardware.device";
 
@@ -77,7 +73,8 @@ pub struct VirtualDisk {
 #[derive(Debug, Serialize)]
 pub struct SnapshotEntry {
     /// The object, such as `snapshot-7`.
-    pub id: String,
+    #[serde(rename = "id")]
+    pub object: ManagedObjectReference,
     /// The name.
     pub name: String,
 }
@@ -98,7 +95,7 @@ pub(super) async fn find_disk(
     for snapshot in &snapshots {
         if found.is_none() {
             // This may be the file of a snapshot.
-            let properties = session.read_properties(&snapshot.object(), &[DEVICES]).await?;
+            let properties = session.read_properties(&snapshot.object, &[DEVICES]).await?;
             found = with_file(&list_disks(&properties, wanted))
                 .map(|disk| VirtualDisk { is_present: false, ..disk });
         }
@@ -175,25 +172,6 @@ impl VirtualDisk {
         })
     }
 
-    /// Fails if `snapshot` has changed since this was read from it: it is then unknown which state
-    /// was read.
-    pub(super) async fn check_unchanged(
-        &self,
-        session: &mut VsphereSession,
-        snapshot: &ManagedObjectReference,
-    ) -> Result<(), SourceError> {
-        let now = self.at_snapshot(session, snapshot, &snapshot.name).await?;
-        if now == *self {
-            return Ok(());
-        }
-        Err(invalid_error(format!(
-            "the disk in the snapshot {} was {} when reading began and is {} now",
-            snapshot.name,
-            plain_line(&self.file),
-            plain_line(&now.file)
-        )))
-    }
-
     /// Returns the change ID of the disk in the snapshot `name`. Fails if changes were not
     /// tracked.
     fn require_change_id(&self, name: &str) -> Result<ChangeId, SourceError> {
@@ -242,22 +220,16 @@ impl VirtualDisk {
     }
 }
 
-impl SnapshotEntry {
-    /// Returns the reference to the object.
-    fn object(&self) -> ManagedObjectReference {
-        ManagedObjectReference::new(SNAPSHOT, &self.id)
-    }
-}
-
 /// Finds the snapshot of the machine `machine` that is called `wanted`, or whose object is.
 pub(super) fn find_snapshot(
     snapshots: &[SnapshotEntry],
     wanted: &str,
     machine: &str,
 ) -> Result<ManagedObjectReference, SourceError> {
-    let found = snapshots.iter().find(|entry| entry.name == wanted || entry.id == wanted);
-    found.map(SnapshotEntry::object).ok_or_else(|| {
-        let all = snapshots.iter().map(|entry| format!("{} ({})", entry.name, entry.id));
+    let mut all = snapshots.iter();
+    let found = all.find(|entry| entry.name == wanted || entry.object.name == wanted);
+    found.map(|entry| entry.object.clone()).ok_or_else(|| {
+        let all = snapshots.iter().map(|entry| format!("{} ({})", entry.name, entry.object.name));
         absent_error(format!("snapshot {wanted:?} of the machine {machine}"), all)
     })
 }
@@ -276,12 +248,12 @@ pub(super) fn list_snapshots(properties: &XmlElement) -> Vec<SnapshotEntry> {
     // A list is used instead of recursion, because the server decides how deep snapshots nest.
     let mut waiting: Vec<&XmlElement> = properties.child("snapshot").into_iter().collect();
     while let Some(tree) = waiting.pop() {
-        let id = tree.text_of("snapshot");
-        let object = id.and_then(|id| ManagedObjectReference::from_name(SNAPSHOT, id).ok());
-        found.extend(object.map(|object| {
+        if let Some(object) = tree.text_of("snapshot")
+            && let Ok(object) = ManagedObjectReference::from_name("VirtualMachineSnapshot", object)
+        {
             let name = tree.text_of("name").unwrap_or_default().to_owned();
-            SnapshotEntry { id: object.name, name }
-        }));
+            found.push(SnapshotEntry { object, name });
+        }
         waiting.extend(tree.children_named("rootSnapshotList"));
         waiting.extend(tree.children_named("childSnapshotList"));
     }
@@ -357,7 +329,8 @@ mod tests {
              </rootSnapshotList></snapshot></p>",
         );
         let snapshots = list_snapshots(&info);
-        let names: Vec<_> = snapshots.iter().map(|entry| (&*entry.name, &*entry.id)).collect();
+        let names: Vec<_> =
+            snapshots.iter().map(|entry| (&*entry.name, &*entry.object.name)).collect();
         assert_eq!(names, [("a", "snapshot-1"), ("b", "snapshot-2")]);
     }
 }

@@ -32,7 +32,8 @@ const CANDIDATE_CHARS: usize = 80;
 #[derive(Debug, Serialize)]
 pub struct MachineEntry {
     /// The object, such as `vm-42`.
-    pub id: String,
+    #[serde(rename = "id")]
+    pub object: ManagedObjectReference,
     /// The name, as vSphere stores it: `%2f` for a slash.
     pub name: String,
     /// The instance UUID.
@@ -44,17 +45,17 @@ impl MachineEntry {
         let properties = properties_of(object);
         let name = properties.text_of("name").filter(|name| name.len() <= MAX_NAME_BYTES)?;
         let uuid = properties.text_of("config.instanceUuid").filter(|uuid| is_uuid(uuid));
-        let id = ManagedObjectReference::from_name(KIND, object.text_of("obj")?).ok()?.name;
-        Some(Self { id, name: name.to_owned(), uuid: uuid.map(str::to_owned) })
+        let object = ManagedObjectReference::from_name(KIND, object.text_of("obj")?).ok()?;
+        Some(Self { object, name: name.to_owned(), uuid: uuid.map(str::to_owned) })
     }
 
     fn candidate(&self) -> String {
-        format!("{} ({})", self.name, self.id)
+        format!("{} ({})", self.name, self.object.name)
     }
 
     fn is_called(&self, wanted: &str) -> bool {
         let decoded = || percent_decode_str(&self.name).decode_utf8_lossy();
-        self.id == wanted || self.name == wanted || decoded() == wanted
+        self.object.name == wanted || self.name == wanted || decoded() == wanted
     }
 }
 
@@ -92,7 +93,7 @@ pub(super) async fn find_machine(
     let machines = list_machines(session).await?;
     let named: Vec<_> = machines.iter().filter(|machine| machine.is_called(wanted)).collect();
     match named[..] {
-        [machine] => Ok(ManagedObjectReference::new(KIND, &machine.id)),
+        [machine] => Ok(machine.object.clone()),
         [] => {
             let all = machines.iter().map(MachineEntry::candidate);
             Err(absent_error(format!("machine {wanted:?}"), all))

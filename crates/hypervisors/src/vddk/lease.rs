@@ -28,13 +28,12 @@ use url::Url;
 
 use super::answer::{ManagedObjectReference, VsphereFault, resized_error};
 use super::disk::{LocatedDisk, VirtualDisk};
+use super::options::VddkOptions;
 use super::soap::{LOGOUT_LIMIT, VsphereSession};
+use super::source::VddkReadState;
 use crate::blocks::RangedDisk;
 use crate::nfc::ticket::{named_thumbprint, unusable_error};
 use crate::xml::XmlElement;
-
-/// Faults of a request for a lease while another lease or task holds the machine.
-const HELD: [&str; 2] = ["TaskInProgress", "InvalidState"];
 
 /// Pause between two checks of a lease that is not ready yet.
 const READY_PAUSE: Duration = Duration::from_secs(1);
@@ -82,14 +81,9 @@ struct LeaseState {
 }
 
 impl LeaseSource {
-    /// Requests a lease at `endpoint` for the disk that was found, and opens its data. `name` is
-    /// the name of the disk in logs.
-    pub(super) fn open(
-        endpoint: &Url,
-        found: &LocatedDisk,
-        name: &str,
-        network: &Arc<Network>,
-    ) -> Result<Self, SourceError> {
+    /// Requests a lease for the disk that `reading` describes, and opens its data.
+    pub(super) fn open(reading: &VddkReadState) -> Result<Self, SourceError> {
+        let VddkReadState { options: VddkOptions { endpoint, .. }, network, found, .. } = reading;
         let LocatedDisk { disk, .. } = found;
         if !disk.is_present {
             return Err(invalid_error(format!(
@@ -136,7 +130,7 @@ impl LeaseSource {
         let data = HttpSource::open_after_login(HttpConfig {
             headers: cookie.into_iter().collect(),
             continuity: ContinuityProof::Once,
-            name: Some(name.to_owned()),
+            name: Some(reading.name.clone()),
             ..HttpConfig::from_url(url, &network)
         })?;
         Ok(Self { data, _reporter: reporter, lease })
@@ -251,19 +245,18 @@ async fn request_lease(
     });
     let mut contact = patient.first_contact();
     loop {
-        let error = match session.call_method(object, method, "").await {
+        let answer = session.call_method(object, method, "").await;
+        match answer.map_err(|error| explain_failure(error, server)) {
             Ok(answer) => {
                 let name = answer.own_text().filter(|name| name.len() <= MAX_NAME_BYTES);
                 let name = name.ok_or_else(|| unusable_error("a lease", "name"))?;
                 return Ok(ManagedObjectReference::new("HttpNfcLease", name));
             }
-            Err(error) => explain_failure(error, server),
-        };
-        let failure = match error.kind() {
-            SourceErrorKind::Io => AttemptError::from_transient(error),
-            _ => AttemptError::Final(error),
-        };
-        contact.pause_after(failure).await?;
+            Err(error) if error.kind() == SourceErrorKind::Io => {
+                contact.pause_after(AttemptError::from_transient(error)).await?
+            }
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -338,30 +331,27 @@ impl LeaseState {
     }
 }
 
-/// Adds fitting advice to a fault of a lease at `server`.
+/// Adds what the user can do to a fault of a lease at `server`. While another lease or task holds the
+/// machine, a later request may succeed.
 fn explain_failure(error: SourceError, server: &str) -> SourceError {
     let Some(fault) = VsphereFault::of(&error) else { return error };
-    let kind = match HELD.contains(&&*fault.kind) {
-        true => SourceErrorKind::Io,
-        false => SourceErrorKind::Invalid,
+    let (kind, remedy) = match &*fault.kind {
+        "InvalidPowerState" => (
+            SourceErrorKind::Invalid,
+            ": the machine is running: take a snapshot of it and read that (--checkpoint), or stop the machine",
+        ),
+        "NoPermission" => (SourceErrorKind::Invalid, ": the user needs the privilege VApp.Export"),
+        "FileFault" => (
+            SourceErrorKind::Invalid,
+            ": check that the files of the machine exist and nobody else reads them",
+        ),
+        "TaskInProgress" | "InvalidState" => (
+            SourceErrorKind::Io,
+            ": another export or task holds the machine: wait until it has ended, or end it",
+        ),
+        _ => (SourceErrorKind::Invalid, ""),
     };
-    let remedy = remedy_of(&fault.kind);
     SourceError::new(kind, format!("{server}: {fault} ({}){remedy}", fault.kind)).with_cause(error)
-}
-
-/// Returns what the user can do about a fault of this type.
-fn remedy_of(kind: &str) -> &'static str {
-    match kind {
-        "InvalidPowerState" => {
-            ": the machine is running: take a snapshot of it and read that (--checkpoint), or stop the machine"
-        }
-        "NoPermission" => ": the user needs the privilege VApp.Export",
-        "FileFault" => ": check that the files of the machine exist and nobody else reads them",
-        _ if HELD.contains(&kind) => {
-            ": another export or task holds the machine: wait until it has ended, or end it"
-        }
-        _ => "",
-    }
 }
 
 /// Finds the disk among the devices of a lease. A disk that is only probably the right one is

@@ -4,9 +4,9 @@
 //! image, and both are trusted as far as that image is trusted.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -32,6 +32,11 @@ const KEEPER: &str = "/proc/self/exe";
 
 /// The program that reads VMware disks, with VMware's library.
 pub(super) const NBDKIT: &str = "nbdkit";
+
+/// The files in the folder of a running nbdkit. It writes the second one when it listens.
+const SOCKET: &str = "nbd.sock";
+const PID_FILE: &str = "nbd.pid";
+const PASSWORD_FILE: &str = "password";
 
 /// Folder of the library's shared objects, in its directory.
 const OBJECTS: &str = "lib64";
@@ -158,7 +163,7 @@ fn prepare_command(reading: &VddkReadState) -> Result<(Command, PrivateFolder), 
     // Turns off messages that are written for each request, which would outnumber all others.
     command.args(["-D", "nbdkit.backend.datapath=0"]);
     command.args(["-D", "vddk.datapath=0", "-D", "vddk.stats=1"]);
-    command.arg("--unix").arg(folder.socket_path()).arg("--pidfile").arg(folder.pid_path());
+    command.arg("--unix").arg(folder.0.join(SOCKET)).arg("--pidfile").arg(folder.0.join(PID_FILE));
     command.arg(match installation.is_for_tests() {
         true => &*installation.test_plugin,
         false => Path::new("vddk"),
@@ -168,7 +173,7 @@ fn prepare_command(reading: &VddkReadState) -> Result<(Command, PrivateFolder), 
     command.arg(format!("user={}", credentials.user()));
     // The password is passed in a file, because other users can see the arguments of a process
     // (nbdkit-vddk-plugin(1)).
-    command.arg(path_argument("password=+", &folder.password_path()));
+    command.arg(path_argument("password=+", &folder.0.join(PASSWORD_FILE)));
     if let Some(thumbprint) = thumbprint {
         command.arg(format!("thumbprint={thumbprint}"));
     }
@@ -235,7 +240,7 @@ impl NbdkitProcess {
         nbdkit.wait_until_ready(&reading.network.stop)?;
         // nbdkit has read the password by now. The importer would leave the file behind if it were
         // killed.
-        if let Err(error) = fs::remove_file(nbdkit.folder.password_path()) {
+        if let Err(error) = fs::remove_file(nbdkit.folder.0.join(PASSWORD_FILE)) {
             tracing::warn!("cannot remove the password for nbdkit: {}", errno_text(&error));
         }
         Ok(nbdkit)
@@ -243,12 +248,12 @@ impl NbdkitProcess {
 
     /// Returns the path of nbdkit's socket.
     pub(super) fn socket_path(&self) -> PathBuf {
-        self.folder.socket_path()
+        self.folder.0.join(SOCKET)
     }
 
     fn wait_until_ready(&mut self, stop: &CancellationToken) -> Result<(), SourceError> {
         // Connecting to the socket instead would make nbdkit complain about that connection.
-        let (listens, mut ended) = (self.folder.pid_path(), None);
+        let (listens, mut ended) = (self.folder.0.join(PID_FILE), None);
         wait_until(START_LIMIT, || {
             ended = self.child.try_wait().ok().flatten();
             ended.is_some() || stop.is_cancelled() || listens.exists()
@@ -328,26 +333,8 @@ impl PrivateFolder {
         };
         let folder = create_in(std::env::temp_dir())
             .or_else(|first| create_in("/dev/shm".into()).map_err(|_| first))?;
-        let mut file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(folder.password_path())?;
-        file.write_all(password.as_bytes())?;
+        fs::write(folder.0.join(PASSWORD_FILE), password)?;
         Ok(folder)
-    }
-
-    pub(super) fn socket_path(&self) -> PathBuf {
-        self.0.join("nbd.sock")
-    }
-
-    /// Returns the path of the file that nbdkit writes when it listens.
-    fn pid_path(&self) -> PathBuf {
-        self.0.join("nbd.pid")
-    }
-
-    fn password_path(&self) -> PathBuf {
-        self.0.join("password")
     }
 }
 

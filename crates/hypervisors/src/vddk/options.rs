@@ -152,7 +152,7 @@ impl VddkSourceOptions {
 }
 
 /// A desk that gives tickets for a machine. Dropping it logs out.
-pub(super) struct OpenDesk(Arc<TicketDesk>);
+pub(super) struct OpenDesk(pub(super) Arc<TicketDesk>);
 
 impl OpenDesk {
     pub(super) fn new(
@@ -161,11 +161,6 @@ impl OpenDesk {
         network: &Arc<Network>,
     ) -> Self {
         Self(Arc::new(TicketDesk::new(options, machine, network)))
-    }
-
-    /// Returns the desk for a disk.
-    pub(super) fn share(&self) -> Arc<TicketDesk> {
-        Arc::clone(&self.0)
     }
 }
 

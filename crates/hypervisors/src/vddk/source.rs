@@ -40,7 +40,6 @@ pub struct VddkSource {
     _supply: Option<DiskSupply>,
     changes: Option<ChangedRanges>,
     reading: VddkReadState,
-    name: String,
 }
 
 /// The program or the tickets that the bytes of a disk depend on, until it is dropped.
@@ -73,14 +72,15 @@ impl VddkSource {
         };
         let is_test = options.access.is_for_tests();
         let (options, gone) = (options.clone(), network.stop.child_token());
-        let reading = VddkReadState { options, network, found, log: ProgramLog::default(), gone };
+        let log = ProgramLog::default();
+        let reading = VddkReadState { name, options, network, found, log, gone };
         let (disk, supply) = if reading.options.access.uses_nbdkit() {
             open_with_nbdkit(&reading)?
         } else {
-            open_on_host(&reading, &name)?
+            open_on_host(&reading)?
         };
         let changes = changes.map(|changes| on_exported(changes, &*disk, is_test)).transpose()?;
-        Ok(Self { disk, _supply: supply, changes, reading, name })
+        Ok(Self { disk, _supply: supply, changes, reading })
     }
 
     /// Returns a function that returns the library's information about itself so far, even after
@@ -95,7 +95,7 @@ impl VddkSource {
 type OpenedDisk = (Box<dyn RangedDisk>, Option<DiskSupply>);
 
 /// Takes the disk from its ESXi host, or by a lease.
-fn open_on_host(reading: &VddkReadState, name: &str) -> Result<OpenedDisk, SourceError> {
+fn open_on_host(reading: &VddkReadState) -> Result<OpenedDisk, SourceError> {
     let VddkReadState { options: VddkOptions { endpoint, access, .. }, network, found, .. } =
         reading;
     if access.transport != VmwareTransport::Lease {
@@ -103,13 +103,13 @@ fn open_on_host(reading: &VddkReadState, name: &str) -> Result<OpenedDisk, Sourc
         let listing = list_used_areas(endpoint, found, network);
         let is_optional = access.transport == VmwareTransport::Auto && found.since.is_none();
         let (file, capacity) = (&found.disk.file, found.disk.capacity);
-        let disk = NfcSource::open(desk.share(), file, capacity, listing, is_optional)?;
-        reading.log.note_host(desk.share().host());
+        let disk = NfcSource::open(Arc::clone(&desk.0), file, capacity, listing, is_optional)?;
+        reading.log.note_host(desk.0.host());
         if let Some(disk) = disk {
             return Ok((Box::new(disk), Some(Box::new(desk))));
         }
     }
-    Ok((Box::new(LeaseSource::open(endpoint, found, name, network)?), None))
+    Ok((Box::new(LeaseSource::open(reading)?), None))
 }
 
 /// Starts nbdkit for the disk and connects to it.
@@ -132,7 +132,7 @@ fn open_with_nbdkit(reading: &VddkReadState) -> Result<OpenedDisk, SourceError> 
 
 impl Source for VddkSource {
     fn name(&self) -> String {
-        self.name.clone()
+        self.reading.name.clone()
     }
 
     fn total_bytes(&self) -> Option<u64> {
@@ -207,6 +207,8 @@ fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
 /// The state of a disk that is being read.
 #[derive(Clone)]
 pub(super) struct VddkReadState {
+    /// The name of the source in logs.
+    pub(super) name: String,
     pub(super) options: VddkOptions,
     pub(super) network: Arc<Network>,
     pub(super) found: LocatedDisk,
@@ -229,8 +231,7 @@ impl VddkReadState {
                 let message = format!("nbdkit ended while the disk was read: {reason}");
                 SourceError::new(SourceErrorKind::Io, message).with_cause(error)
             }
-            SourceErrorKind::Stopped => error,
-            kind if !reason.is_empty() => {
+            kind if kind != SourceErrorKind::Stopped && !reason.is_empty() => {
                 SourceError::new(kind, format!("{error}: {reason}")).with_cause(error)
             }
             _ => error,
@@ -245,7 +246,14 @@ impl VddkReadState {
         };
         let checking =
             VsphereSession::run(&self.options.endpoint, &self.network, async |session| {
-                with_lookup_limit(disk.check_unchanged(session, snapshot)).await
+                let finding = disk.at_snapshot(session, snapshot, &snapshot.name);
+                let now = with_lookup_limit(finding).await?;
+                (now == *disk).then_some(()).ok_or_else(|| {
+                    invalid_error(format!(
+                        "the disk in the snapshot {} was {} when reading began and is {} now",
+                        snapshot.name, disk.file, now.file
+                    ))
+                })
             });
         self.network.block_on(checking).map_err(|error| match error.kind() {
             SourceErrorKind::Stopped => error,

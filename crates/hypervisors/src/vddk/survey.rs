@@ -59,7 +59,7 @@ impl VmwareSurvey {
             let desk = OpenDesk::new(options, &found.machine, &network);
             let listing = list_used_areas(&options.endpoint, &found, &network);
             let (file, capacity) = (&found.disk.file, found.disk.capacity);
-            survey.steps.extend(try_steps(desk.share(), file, capacity, listing)?);
+            survey.steps.extend(try_steps(Arc::clone(&desk.0), file, capacity, listing)?);
         }
         Ok(survey)
     }
