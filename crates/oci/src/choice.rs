@@ -4,6 +4,7 @@
 //! gives every file the media type of a tar.
 
 use fetch::error::invalid_error;
+use fetch::messages::list_names;
 use stream::error::SourceError;
 
 use super::RegistryOptions;
@@ -139,7 +140,8 @@ impl ImageManifest {
     /// Describes an artifact without a disk, and its layers, for an error message.
     fn describe(&self) -> String {
         let kind = self.artifact_type.as_deref().unwrap_or("none");
-        let types = list_limited(self.layers.iter().map(|layer| short_text(&layer.media_type)));
+        let types =
+            list_names(self.layers.iter().map(|layer| short_text(&layer.media_type)), MAX_LISTED);
         let (kind, config) = (short_text(kind), short_text(&self.config.media_type));
         format!("the artifact (artifactType {kind}, config {config}, layers of type {types})")
     }
@@ -220,13 +222,13 @@ pub(super) fn layer_names(layers: &[OciDescriptor]) -> Vec<String> {
 /// The error for a selector that matches none of the layers with these names.
 pub(super) fn no_match_error(selector: &LayerSelector, names: Vec<String>) -> SourceError {
     let shown = short_text(&selector.to_string());
-    let listed = if names.is_empty() { "none".to_owned() } else { list_limited(names.into_iter()) };
+    let listed = list_names(names.into_iter(), MAX_LISTED);
     invalid_error(format!("no layer matches {shown}; available layers: {listed}"))
 }
 
 fn several_error(what: &str, disks: impl Iterator<Item = ArtifactDisk>) -> SourceError {
     let several = SeveralDisks(disks.collect());
-    let listed = list_limited(several.0.iter().map(ArtifactDisk::listed_name));
+    let listed = list_names(several.0.iter().map(ArtifactDisk::listed_name), MAX_LISTED);
     let message = format!("{what}: {listed}");
     let words = format!("{message}; choose one with --layer");
     invalid_error(message).with_plain_words(&words).with_cause(several)
@@ -239,15 +241,6 @@ impl ArtifactDisk {
             None => format!("{} ({})", self.digest, short_text(&self.media_type)),
         }
     }
-}
-
-fn list_limited(names: impl ExactSizeIterator<Item = String>) -> String {
-    let more = names.len().saturating_sub(MAX_LISTED);
-    let mut listed = names.take(MAX_LISTED).collect::<Vec<_>>().join(", ");
-    if more > 0 {
-        listed.push_str(&format!(" and {more} more"));
-    }
-    listed
 }
 
 fn short_text(text: &str) -> String {
@@ -326,7 +319,7 @@ mod tests {
                 &[],
                 "",
                 listed(
-                    "no disk found in the artifact (artifactType a/b, config x/y, layers of type )",
+                    "no disk found in the artifact (artifactType a/b, config x/y, layers of type none)",
                 ),
             ),
             ("x/y", &[first, second], "", Err(unclear)),

@@ -88,12 +88,6 @@ impl VsphereFault {
     }
 }
 
-impl From<VsphereFault> for SourceError {
-    fn from(fault: VsphereFault) -> Self {
-        Self::from_cause(SourceErrorKind::Invalid, fault)
-    }
-}
-
 /// Returns the result in `envelope`, the response to a call of `method`; an empty element if the
 /// method returns nothing.
 pub fn parse_response(
@@ -110,7 +104,8 @@ pub fn parse_response(
         Some(fault) if fault.name == "Fault" => {
             let detail = fault.child("detail").and_then(|detail| detail.children.first());
             let text = fault.text_of("faultstring").unwrap_or("no reason");
-            Err(VsphereFault::new(method, detail, text).into())
+            let fault = VsphereFault::new(method, detail, text);
+            Err(SourceError::from_cause(SourceErrorKind::Invalid, fault))
         }
         Some(response) if status.is_success() => Ok(first_child(response).unwrap_or_default()),
         _ => {

@@ -31,14 +31,11 @@ impl ChangedAreas {
         disk_bytes: u64,
     ) -> Result<u64, SourceError> {
         let begin = parse_number(page, "startOffset")?;
-        if begin != offset {
-            return Err(impossible_error(format!(
-                "it begins at byte {begin}, expected byte {offset}"
-            )));
-        }
         let end = begin.saturating_add(parse_number(page, "length")?);
-        if end <= offset {
-            return Err(impossible_error(format!("it does not cover byte {offset}")));
+        if begin != offset || end <= offset {
+            return Err(impossible_error(format!(
+                "it covers bytes {begin} to {end}, expected those from byte {offset} on"
+            )));
         }
         let mut areas: Vec<Range<u64>> = Vec::new();
         for area in page.children_named("changedArea") {
@@ -134,9 +131,9 @@ mod tests {
     #[test]
     fn impossible_areas_are_refused() {
         for (wrong, reason) in [
-            (page("0", "0", &[]), "it does not cover byte 0"),
+            (page("0", "0", &[]), "it covers bytes 0 to 0,"),
             (page("0", "-1", &[]), "a length of \"-1\""),
-            (page("1", "9", &[]), "it begins at byte 1, expected byte 0"),
+            (page("1", "9", &[]), "bytes 1 to 10, expected those from byte 0 on"),
             (page("", "9", &[]), "a startOffset of \"\""),
             (page("0", "100", &[(-5, 5)]), "a start of \"-5\""),
             (page("0", "100", &[(5, -5)]), "a length of \"-5\""),

@@ -104,16 +104,11 @@ pub(super) async fn list_used_areas(
         Some(_) => asking.await,
         None => Err(invalid_error("changes are not tracked")),
     };
-    match listed {
-        Ok(used) => {
-            tracing::info!("vSphere lists {} used bytes", used.changed_bytes());
-            Some(Arc::clone(used.ranges()))
-        }
-        Err(error) => {
-            tracing::info!("vSphere does not list the used areas: {error}");
-            None
-        }
+    match &listed {
+        Ok(used) => tracing::info!("vSphere lists {} used bytes", used.changed_bytes()),
+        Err(error) => tracing::info!("vSphere does not list the used areas: {error}"),
     }
+    listed.ok().map(|used| Arc::clone(used.ranges()))
 }
 
 /// Adds fitting advice to a fault.

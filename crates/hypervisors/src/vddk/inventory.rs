@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use fetch::error::invalid_error;
+use fetch::messages::list_names;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use stream::error::SourceError;
@@ -149,15 +150,8 @@ pub(super) fn absent_error(
 }
 
 fn list_candidates(all: impl ExactSizeIterator<Item = String>) -> String {
-    let count = all.len();
-    let shown: Vec<_> =
-        all.take(CANDIDATES).map(|one| printable::escape_line(&one, CANDIDATE_CHARS)).collect();
-    let more = count.saturating_sub(CANDIDATES);
-    match (count, more) {
-        (0, _) => "there are none".to_owned(),
-        (_, 0) => format!("there are {}", shown.join(", ")),
-        _ => format!("there are {} and {more} more", shown.join(", ")),
-    }
+    let shown = all.map(|one| printable::escape_line(&one, CANDIDATE_CHARS));
+    format!("there are {}", list_names(shown, CANDIDATES))
 }
 
 fn is_uuid(text: &str) -> bool {

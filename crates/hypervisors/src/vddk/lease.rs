@@ -274,7 +274,8 @@ impl LeaseState {
                     ("initializing" | "ready", _) => sleep(READY_PAUSE).await,
                     _ => {
                         let fault = VsphereFault::from_state(state, properties.child("error"));
-                        return Err(explain_failure(fault.into(), &self.server));
+                        let error = SourceError::from_cause(SourceErrorKind::Invalid, fault);
+                        return Err(explain_failure(error, &self.server));
                     }
                 }
             }

@@ -37,13 +37,13 @@ const OPEN_LIMIT: Duration = Duration::from_secs(3);
 pub struct VddkSource {
     // This field is dropped before `_supply`, so that its connections are closed first.
     disk: Box<dyn RangedDisk>,
-    _supply: Option<DiskSupply>,
+    _supply: DiskSupply,
     changes: Option<ChangedRanges>,
     reading: VddkReadState,
 }
 
 /// The program or the tickets that the bytes of a disk depend on, until it is dropped.
-type DiskSupply = Box<dyn Send + Sync>;
+type DiskSupply = Option<Box<dyn Send + Sync>>;
 
 impl VddkSource {
     /// Finds the disk, and opens it on its host or with nbdkit. Must be called on the thread that
@@ -91,11 +91,8 @@ impl VddkSource {
     }
 }
 
-/// A disk, and what it depends on.
-type OpenedDisk = (Box<dyn RangedDisk>, Option<DiskSupply>);
-
 /// Takes the disk from its ESXi host, or by a lease.
-fn open_on_host(reading: &VddkReadState) -> Result<OpenedDisk, SourceError> {
+fn open_on_host(reading: &VddkReadState) -> Result<(Box<dyn RangedDisk>, DiskSupply), SourceError> {
     let VddkReadState { options: VddkOptions { endpoint, access, .. }, network, found, .. } =
         reading;
     if access.transport != VmwareTransport::Lease {
@@ -113,7 +110,9 @@ fn open_on_host(reading: &VddkReadState) -> Result<OpenedDisk, SourceError> {
 }
 
 /// Starts nbdkit for the disk and connects to it.
-fn open_with_nbdkit(reading: &VddkReadState) -> Result<OpenedDisk, SourceError> {
+fn open_with_nbdkit(
+    reading: &VddkReadState,
+) -> Result<(Box<dyn RangedDisk>, DiskSupply), SourceError> {
     let nbdkit = NbdkitProcess::start(reading)?;
     let uri = NbdUri::from_unix_path(&nbdkit.socket_path());
     let local = reading.network.clone_with(|network| {

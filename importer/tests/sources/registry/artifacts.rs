@@ -310,7 +310,7 @@ fn artifacts_without_a_disk_are_described() {
     };
     let reference = layout(&scene, "none", &[chart(Vec::new())]);
     let text = "no disk found in the artifact (artifactType application/vnd.unknown.artifact.v1, config \
-                application/vnd.cncf.helm.config.v1+json, layers of type )";
+                application/vnd.cncf.helm.config.v1+json, layers of type none)";
     scene.assert_refused(scene.import(&reference), SOURCE_FAILED, text);
     let reference = layout(&scene, "two", &[chart(vec![file("../a\n\u{1b}[2J"), file("b")])]);
     let text = "has several layers: ../a \\u{1b}[2J, b; choose one with --layer";
