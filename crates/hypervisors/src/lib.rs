@@ -9,6 +9,7 @@ pub mod imageio;
 pub mod nbd;
 #[doc(hidden)] // for the fuzz targets
 pub mod nfc;
+mod pin;
 pub mod vddk;
 #[doc(hidden)] // for the fuzz targets
 pub mod xml;

@@ -22,7 +22,7 @@ use super::authd::{AuthdPass, check_greeting, read_line, request_service};
 use super::steps::StepReport;
 use super::ticket::{NfcTicket, TLS_SUFFIX};
 use crate::blocks::transport::{Stream, connect_kind, connect_tcp};
-use crate::vddk::pin::Thumbprint;
+use crate::pin::Thumbprint;
 
 /// Connects to the port of the host within `limit`.
 pub(super) async fn connect_host(

@@ -12,9 +12,9 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use super::NfcEncoding;
+use crate::pin::Thumbprint;
 use crate::vddk::VddkOptions;
 use crate::vddk::answer::{ManagedObjectReference, VsphereFault};
-use crate::vddk::pin::Thumbprint;
 use crate::vddk::soap::{LOGOUT_LIMIT, VsphereSession};
 use crate::xml::XmlElement;
 

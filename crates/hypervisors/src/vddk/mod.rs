@@ -24,7 +24,6 @@ mod lease;
 mod log;
 mod nbdkit;
 mod options;
-pub(crate) mod pin;
 pub(crate) mod soap;
 mod source;
 mod survey;

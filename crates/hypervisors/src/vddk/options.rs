@@ -9,9 +9,9 @@ use url::Url;
 
 use super::answer::ManagedObjectReference;
 use super::nbdkit::VddkInstallation;
-use super::pin::Thumbprint;
 use crate::checkpoints::Checkpoints;
 use crate::nfc::{NfcEncoding, TicketDesk};
+use crate::pin::Thumbprint;
 
 /// A disk, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
