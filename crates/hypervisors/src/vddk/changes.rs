@@ -71,8 +71,7 @@ async fn query_changes(
     let disk_bytes = disk.capacity.ok_or_else(|| {
         invalid_error(format!("vSphere does not report the size of the disk {}", disk.file))
     })?;
-    let snapshot = snapshot.as_ref().map(|snapshot| snapshot.to_xml("snapshot"));
-    let snapshot = snapshot.unwrap_or_default();
+    let snapshot = snapshot.as_ref().map_or_else(String::new, |object| object.to_xml("snapshot"));
     let (mut areas, mut offset) = (ChangedAreas::default(), 0);
     for _ in 0..MAX_PAGES {
         let arguments = format!(

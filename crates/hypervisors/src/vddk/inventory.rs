@@ -50,10 +50,6 @@ impl MachineEntry {
         Some(Self { object, name: name.to_owned(), uuid: uuid.map(str::to_owned) })
     }
 
-    fn candidate(&self) -> String {
-        format!("{} ({})", self.name, self.object.name)
-    }
-
     fn is_called(&self, wanted: &str) -> bool {
         let decoded = || percent_decode_str(&self.name).decode_utf8_lossy();
         self.object.name == wanted || self.name == wanted || decoded() == wanted
@@ -92,17 +88,15 @@ pub(super) async fn find_machine(
         }
     }
     let machines = list_machines(session).await?;
+    let candidate = |machine: &MachineEntry| format!("{} ({})", machine.name, machine.object.name);
     let named: Vec<_> = machines.iter().filter(|machine| machine.is_called(wanted)).collect();
-    match named[..] {
+    match *named {
         [machine] => Ok(machine.object.clone()),
-        [] => {
-            let all = machines.iter().map(MachineEntry::candidate);
-            Err(absent_error(format!("machine {wanted:?}"), all))
-        }
+        [] => Err(absent_error(format!("machine {wanted:?}"), machines.iter().map(candidate))),
         _ => Err(invalid_error(format!(
             "vSphere has {} machines called {wanted:?}, use the id of one: {}",
             named.len(),
-            list_candidates(named.iter().map(|machine| machine.candidate()))
+            list_candidates(named.into_iter().map(candidate))
         ))),
     }
 }
@@ -170,7 +164,6 @@ mod tests {
         for (name, is_it) in [("a/b", true), ("a%2fb", true), ("vm-7", true), ("a", false)] {
             assert_eq!(machine.is_called(name), is_it, "{name}");
         }
-        assert_eq!(machine.candidate(), "a%2fb (vm-7)");
     }
 
     #[test]

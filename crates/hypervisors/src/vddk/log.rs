@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 use program::report::VddkInfo;
@@ -17,14 +16,11 @@ const MAX_LINE_BYTES: u64 = 4096;
 /// to 4096 bytes, and a host name has at most 253.
 const MAX_INFO_CHARS: usize = 253;
 
-/// The last lines of the log. Clones share them.
-#[derive(Clone, Default)]
-pub(super) struct ProgramLog(Arc<Mutex<LogLines>>);
-
+/// The last lines of the log, and what they tell about the library.
 #[derive(Default)]
-struct LogLines {
-    last: VecDeque<String>,
-    info: VddkInfo,
+pub(super) struct ProgramLog {
+    last: Mutex<VecDeque<String>>,
+    info: Mutex<VddkInfo>,
 }
 
 impl ProgramLog {
@@ -48,43 +44,40 @@ impl ProgramLog {
         if line.to_ascii_lowercase().contains("password") {
             return;
         }
-        let mut lines = self.0.lock();
         if let Some(version) = parse_version(line) {
-            lines.info.version = printable::escape_line(version, MAX_INFO_CHARS);
+            self.info.lock().version = printable::escape_line(version, MAX_INFO_CHARS);
         }
         if let Some(host) = parse_host(line) {
-            lines.info.host = printable::escape_line(host, MAX_INFO_CHARS);
+            self.info.lock().host = printable::escape_line(host, MAX_INFO_CHARS);
         }
-        if lines.last.len() == MAX_LINES {
-            lines.last.pop_front();
+        let mut last = self.last.lock();
+        if last.len() == MAX_LINES {
+            last.pop_front();
         }
-        lines.last.push_back(printable::escape_text(line).into_owned());
+        last.push_back(printable::escape_text(line).into_owned());
     }
 
     /// Notes the host, if no program tells it.
     pub(super) fn note_host(&self, host: &str) {
-        self.0.lock().info.host = printable::escape_line(host, MAX_INFO_CHARS);
+        self.info.lock().host = printable::escape_line(host, MAX_INFO_CHARS);
     }
 
     /// Returns the library's information so far.
     pub(super) fn library_info(&self) -> VddkInfo {
-        self.0.lock().info.clone()
+        self.info.lock().clone()
     }
 
     /// Returns the last three errors as one text.
     pub(super) fn last_errors(&self) -> String {
-        let lines = self.0.lock();
-        let errors: Vec<&str> = lines
-            .last
-            .iter()
-            .filter_map(|line| line.split_once("error: ").map(|(_, error)| error))
-            .collect();
+        let last = self.last.lock();
+        let errors = last.iter().filter_map(|line| line.split_once("error: "));
+        let errors: Vec<&str> = errors.map(|(_, error)| error).collect();
         errors[errors.len().saturating_sub(3)..].join("; ")
     }
 
     /// Writes all lines to the importer's own log.
     pub(super) fn log_lines(&self) {
-        for line in &self.0.lock().last {
+        for line in &*self.last.lock() {
             tracing::info!("Log line from nbdkit: {line}");
         }
     }
@@ -120,7 +113,7 @@ mod tests {
         log.follow_pipe(text.as_bytes());
         let expected = VddkInfo { version: "7.0.3".into(), host: "esx1.example.com".into() };
         assert_eq!(log.library_info(), expected);
-        assert_eq!(log.0.lock().last.len(), 3);
+        assert_eq!(log.last.lock().len(), 3);
         assert_eq!(log.last_errors(), "VixDiskLib_Open: something");
     }
 
@@ -130,8 +123,8 @@ mod tests {
         let text: String = (0..5000).map(|n| format!("{n}\n")).collect();
         log.follow_pipe(text.as_bytes());
         log.follow_pipe(vec![b'x'; 100_000].as_slice());
-        let lines = log.0.lock();
-        assert_eq!(lines.last.len(), MAX_LINES);
-        assert!(lines.last.iter().all(|line| line.len() <= 4096));
+        let lines = log.last.lock();
+        assert_eq!(lines.len(), MAX_LINES);
+        assert!(lines.iter().all(|line| line.len() <= 4096));
     }
 }

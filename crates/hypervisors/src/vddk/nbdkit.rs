@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -199,7 +200,7 @@ pub(super) struct NbdkitProcess {
     /// A keeper, which runs nbdkit and ends it when the keeper's input ends: at the latest when the
     /// importer ends.
     child: Child,
-    log: ProgramLog,
+    log: Arc<ProgramLog>,
     /// The thread that reads the log.
     reader: Option<JoinHandle<()>>,
     folder: PrivateFolder,
@@ -226,8 +227,9 @@ impl NbdkitProcess {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        let (log, gone, pipe) = (reading.log.clone(), reading.gone.clone(), child.stderr.take());
-        let mut nbdkit = Self { child, log: log.clone(), reader: None, folder };
+        let (log, gone) = (Arc::clone(&reading.log), reading.gone.clone());
+        let pipe = child.stderr.take();
+        let mut nbdkit = Self { child, log: Arc::clone(&log), reader: None, folder };
         let reader = thread::Builder::new().spawn(move || {
             // The pipe ends when the last process that can write to it has ended.
             if let Some(pipe) = pipe {

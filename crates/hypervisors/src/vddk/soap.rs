@@ -9,7 +9,7 @@ use fetch::BasicCredentials;
 use fetch::Network;
 use fetch::error::invalid_error;
 use fetch::http::{ExtraHeader, HttpAgent, USER_AGENT, parse_header};
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use stream::error::SourceError;
 use url::Url;
 
@@ -31,7 +31,8 @@ pub(crate) struct VsphereSession {
     agent: HttpAgent,
     url: Url,
     credentials: BasicCredentials,
-    cookie: Option<String>,
+    /// The session's cookie, once there is one.
+    cookie: HeaderMap,
     /// `ServiceContent`, which contains the names of the managers.
     content: XmlElement,
 }
@@ -56,7 +57,7 @@ impl VsphereSession {
             agent: HttpAgent::new(network, USER_AGENT)?,
             url: sdk_url(endpoint),
             credentials: credentials.clone(),
-            cookie: None,
+            cookie: HeaderMap::new(),
             content: XmlElement::default(),
         };
         let root = ManagedObjectReference::new("ServiceInstance", "ServiceInstance");
@@ -102,8 +103,8 @@ impl VsphereSession {
     /// Returns the header with the session's cookie, for requests to `url` if it belongs to the
     /// same server.
     pub(crate) fn cookie_for(&self, url: &Url) -> Option<ExtraHeader> {
-        let cookie = self.cookie.as_ref().filter(|_| url.origin() == self.url.origin())?;
-        parse_header(&format!("Cookie: {cookie}"), true).ok().flatten()
+        let cookie = self.cookie.get(header::COOKIE).filter(|_| url.origin() == self.url.origin());
+        parse_header(&format!("Cookie: {}", cookie?.to_str().ok()?), true).ok().flatten()
     }
 
     /// Reads some properties of an object, as from [`properties_of`].
@@ -145,7 +146,7 @@ impl VsphereSession {
         match self.send_call(this, method, arguments).await {
             Err(error) if VsphereFault::of(&error).is_some_and(|fault| fault.kind == EXPIRED) => {
                 tracing::info!("the session with vSphere has expired: logging in again");
-                self.cookie = None;
+                self.cookie.clear();
                 self.log_in().await?;
                 self.send_call(this, method, arguments).await
             }
@@ -166,23 +167,19 @@ impl VsphereSession {
             this.to_xml("_this")
         );
         let make = || {
-            let request = self
-                .agent
+            self.agent
                 .build_request(Method::POST, self.url.clone())
                 .header(header::CONTENT_TYPE, "text/xml; charset=utf-8")
                 .header("SOAPAction", ACTION)
-                .body(envelope.clone());
-            match &self.cookie {
-                Some(cookie) => request.header(header::COOKIE, cookie),
-                None => request,
-            }
+                .headers(self.cookie.clone())
+                .body(envelope.clone())
         };
         // All calls may be repeated, although they are POST requests. Each one only reads, logs in
         // or logs out; if the answer to a request for a lease is lost, vSphere refuses another
         // lease until that one expires.
         let answer = self.agent.send_patiently(make, MAX_ANSWER_BYTES).await?;
         if let Some(cookie) = session_cookie(&answer.headers) {
-            self.cookie = Some(cookie);
+            self.cookie.insert(header::COOKIE, cookie);
         }
         parse_response(method, answer.status, &answer.body)
     }
@@ -209,9 +206,9 @@ fn sdk_url(endpoint: &Url) -> Url {
 }
 
 /// Returns `name=value` of the first cookie that is set.
-fn session_cookie(headers: &HeaderMap) -> Option<String> {
+fn session_cookie(headers: &HeaderMap) -> Option<HeaderValue> {
     let cookie = headers.get(header::SET_COOKIE)?.to_str().ok()?;
-    Some(cookie.split(';').next()?.trim().to_owned())
+    HeaderValue::from_str(cookie.split(';').next()?.trim()).ok()
 }
 
 #[cfg(test)]

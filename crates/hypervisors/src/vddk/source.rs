@@ -72,7 +72,7 @@ impl VddkSource {
         };
         let is_test = options.access.is_for_tests();
         let (options, gone) = (options.clone(), network.stop.child_token());
-        let log = ProgramLog::default();
+        let log = Arc::new(ProgramLog::default());
         let reading = VddkReadState { name, options, network, found, log, gone };
         let (disk, supply) = if reading.options.access.uses_nbdkit() {
             open_with_nbdkit(&reading)?
@@ -86,7 +86,7 @@ impl VddkSource {
     /// Returns a function that returns the library's information about itself so far, even after
     /// the source was dropped. It is complete when the first byte has been read.
     pub fn library_info_reader(&self) -> impl Fn() -> VddkInfo + use<> {
-        let log = self.reading.log.clone();
+        let log = Arc::clone(&self.reading.log);
         move || log.library_info()
     }
 }
@@ -162,7 +162,7 @@ impl Source for VddkSource {
             Some(changes) => self.disk.ranges_body(changes.ranges())?,
             None => self.disk.open_body()?,
         };
-        Ok(Box::new(VddkBody { bytes, reading: self.reading.clone(), is_checked: false }))
+        Ok(Box::new(VddkBody { bytes, reading: self.reading.clone() }))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
@@ -212,7 +212,7 @@ pub(super) struct VddkReadState {
     pub(super) network: Arc<Network>,
     pub(super) found: LocatedDisk,
     /// The log of nbdkit; empty if the disk is read without it.
-    pub(super) log: ProgramLog,
+    pub(super) log: Arc<ProgramLog>,
     /// Cancelled when nbdkit has ended, so that every wait for it ends at once instead of at its
     /// time limit.
     pub(super) gone: CancellationToken,
@@ -269,16 +269,14 @@ impl VddkReadState {
 struct VddkBody {
     bytes: Box<dyn SourceBody>,
     reading: VddkReadState,
-    is_checked: bool,
 }
 
 impl SourceBody for VddkBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let chunk = self.bytes.next_chunk();
         let chunk = chunk.map_err(|error| self.reading.explain_error(error))?;
-        if chunk.is_none() && !self.is_checked {
+        if chunk.is_none() {
             self.reading.check_unchanged()?;
-            self.is_checked = true;
         }
         Ok(chunk)
     }

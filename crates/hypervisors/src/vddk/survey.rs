@@ -114,10 +114,7 @@ fn find_library(installation: &VddkInstallation) -> (bool, String) {
     let has_program = std::env::split_paths(&path).any(|folder| folder.join(NBDKIT).is_file());
     let (has_library, folder) = (folder.is_dir(), folder.display());
     let is = |there: bool| if there { "is" } else { "is not" };
-    let text = format!(
-        "VMware's library {} in {folder}, {NBDKIT} {} in PATH",
-        is(has_library),
-        is(has_program)
-    );
+    let (library, program) = (is(has_library), is(has_program));
+    let text = format!("VMware's library {library} in {folder}, {NBDKIT} {program} in PATH");
     (has_library && has_program, text)
 }
