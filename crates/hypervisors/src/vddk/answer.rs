@@ -47,8 +47,7 @@ impl ManagedObjectReference {
 
     /// Formats the reference as XML, in an element named `element`.
     pub(crate) fn to_xml(&self, element: &str) -> String {
-        let (kind, name) = (self.kind, escape_text(&self.name));
-        format!("<{element} type=\"{kind}\">{name}</{element}>")
+        format!("<{element} type=\"{}\">{}</{element}>", self.kind, escape_text(&self.name))
     }
 }
 

@@ -119,13 +119,9 @@ impl LeaseSource {
         keeps_promise(endpoint, &url, network.is_checked)?.warn_downgrade();
         let reporting = Arc::clone(state).report_progress(info.value_of("leaseTimeout"));
         let reporter = AbortOnDropHandle::new(network.handle.spawn(reporting));
-        let network = match named_thumbprint(device)? {
-            Some(thumbprint) => {
-                let trust = thumbprint.client_config()?;
-                network.clone_with(|network| network.tls = trust)
-            }
-            None => Arc::clone(network),
-        };
+        let trust = named_thumbprint(device)?.map(|thumbprint| thumbprint.client_config());
+        let trust = trust.transpose()?.unwrap_or_else(|| Arc::clone(&network.tls));
+        let network = network.clone_with(|network| network.tls = trust);
         let cookie = network.handle.block_on(state.session.lock()).cookie_for(&url);
         let data = HttpSource::open_after_login(HttpConfig {
             headers: cookie.into_iter().collect(),
@@ -336,22 +332,19 @@ impl LeaseState {
 /// machine, a later request may succeed.
 fn explain_failure(error: SourceError, server: &str) -> SourceError {
     let Some(fault) = VsphereFault::of(&error) else { return error };
-    let (kind, remedy) = match &*fault.kind {
-        "InvalidPowerState" => (
-            SourceErrorKind::Invalid,
-            ": the machine is running: take a snapshot of it and read that (--checkpoint), or stop the machine",
-        ),
-        "NoPermission" => (SourceErrorKind::Invalid, ": the user needs the privilege VApp.Export"),
-        "FileFault" => (
-            SourceErrorKind::Invalid,
-            ": check that the files of the machine exist and nobody else reads them",
-        ),
-        "TaskInProgress" | "InvalidState" => (
-            SourceErrorKind::Io,
-            ": another export or task holds the machine: wait until it has ended, or end it",
-        ),
-        _ => (SourceErrorKind::Invalid, ""),
+    let is_held = ["TaskInProgress", "InvalidState"].contains(&&*fault.kind);
+    let remedy = match &*fault.kind {
+        "InvalidPowerState" => {
+            ": the machine is running: take a snapshot of it and read that (--checkpoint), or stop the machine"
+        }
+        "NoPermission" => ": the user needs the privilege VApp.Export",
+        "FileFault" => ": check that the files of the machine exist and nobody else reads them",
+        _ if is_held => {
+            ": another export or task holds the machine: wait until it has ended, or end it"
+        }
+        _ => "",
     };
+    let kind = if is_held { SourceErrorKind::Io } else { SourceErrorKind::Invalid };
     SourceError::new(kind, format!("{server}: {fault} ({}){remedy}", fault.kind)).with_cause(error)
 }
 
@@ -386,16 +379,15 @@ fn find_device<'i>(
 
 /// Returns the URL of the disk. The host `*` means the server that was asked.
 fn device_url(device: &XmlElement, endpoint: &Url) -> Result<Url, SourceError> {
-    let url = device.text_of("url").and_then(|url| Url::parse(url).ok());
-    let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
-    let mut url = url.ok_or_else(|| unusable_error("a lease", "url"))?;
-    if url.host_str() == Some("*") {
-        let changed = url.set_host(endpoint.host_str()).is_ok();
-        if !changed || url.set_port(endpoint.port()).is_err() {
-            return Err(unusable_error("a lease", "url"));
+    let parse = || {
+        let mut url = Url::parse(device.text_of("url")?).ok()?;
+        if url.host_str() == Some("*") {
+            url.set_host(endpoint.host_str()).ok()?;
+            url.set_port(endpoint.port()).ok()?;
         }
-    }
-    Ok(url)
+        matches!(url.scheme(), "http" | "https").then_some(url)
+    };
+    parse().ok_or_else(|| unusable_error("a lease", "url"))
 }
 
 #[cfg(test)]
