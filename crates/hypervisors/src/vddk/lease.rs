@@ -19,6 +19,7 @@ use fetch::error::invalid_error;
 use fetch::http::{ContinuityProof, HttpConfig, HttpSource, keeps_promise};
 use fetch::messages::plain_line;
 use fetch::retry::AttemptError;
+use fetch::wrapped::WrappedSource;
 use stream::error::{SourceError, SourceErrorKind};
 use stream::source::{Source, SourceBody};
 use tokio::sync::Mutex;
@@ -30,7 +31,7 @@ use super::answer::{ManagedObjectReference, VsphereFault, resized_error};
 use super::disk::{LocatedDisk, VirtualDisk};
 use super::options::VddkOptions;
 use super::soap::{LOGOUT_LIMIT, VsphereSession};
-use super::source::VddkReadState;
+use super::source::{DiskSupply, VddkReadState};
 use crate::blocks::RangedDisk;
 use crate::nfc::ticket::{named_thumbprint, unusable_error};
 use crate::xml::XmlElement;
@@ -58,14 +59,6 @@ const HEAD_BYTES: usize = 20;
 const SECTOR_BYTES: u64 = 512;
 const GRAIN_BYTES: u64 = 64 << 10;
 
-/// The export of a disk. Dropping it ends the lease and logs out.
-pub(super) struct LeaseSource {
-    // Both are dropped before the lease, so that no request follows its end.
-    data: HttpSource,
-    _reporter: AbortOnDropHandle<()>,
-    lease: ExportLease,
-}
-
 /// A lease that is ended when this is dropped.
 struct ExportLease(Arc<LeaseState>);
 
@@ -80,81 +73,72 @@ struct LeaseState {
     received_bytes: AtomicU64,
 }
 
-impl LeaseSource {
-    /// Requests a lease for the disk that `reading` describes, and opens its data.
-    pub(super) fn open(reading: &VddkReadState) -> Result<Self, SourceError> {
-        let VddkReadState { options: VddkOptions { endpoint, .. }, network, found, .. } = reading;
-        let LocatedDisk { disk, .. } = found;
-        if !disk.is_present {
-            return Err(invalid_error(format!(
-                "the disk is in the file {:?} no longer, and a lease exports only the present state: take a snapshot and name \
-                 it (--checkpoint)",
-                disk.file
-            )));
+/// Requests a lease for the disk that `reading` describes, and opens its data. Dropping what the disk
+/// depends on ends the lease and logs out.
+pub(super) fn open_lease(
+    reading: &VddkReadState,
+) -> Result<(Box<dyn RangedDisk>, DiskSupply), SourceError> {
+    let VddkReadState { options: VddkOptions { endpoint, .. }, network, found, .. } = reading;
+    let LocatedDisk { disk, .. } = found;
+    if !disk.is_present {
+        return Err(invalid_error(format!(
+            "the disk is in the file {:?} no longer, and a lease exports only the present state: take a snapshot and name \
+             it (--checkpoint)",
+            disk.file
+        )));
+    }
+    let server = endpoint.host_str().unwrap_or_default().to_owned();
+    let mut session = network.block_on(VsphereSession::open(endpoint, network))?;
+    // The stop token does not cancel this: the answer names the lease that has to be ended.
+    let requesting = request_lease(&mut session, found, &server, network);
+    let object = match network.handle.block_on(requesting) {
+        Ok(object) => object,
+        Err(error) => {
+            network.handle.block_on(session.close());
+            return Err(error);
         }
-        let server = endpoint.host_str().unwrap_or_default().to_owned();
-        let mut session = network.block_on(VsphereSession::open(endpoint, network))?;
-        // The stop token does not cancel this: the answer names the lease that has to be ended.
-        let requesting = request_lease(&mut session, found, &server, network);
-        let object = match network.handle.block_on(requesting) {
-            Ok(object) => object,
-            Err(error) => {
-                network.handle.block_on(session.close());
-                return Err(error);
-            }
-        };
-        let lease = ExportLease(Arc::new(LeaseState {
-            network: Arc::clone(network),
-            server,
-            session: Mutex::new(session),
-            object,
-            capacity: disk.capacity,
-            is_complete: AtomicBool::new(false),
-            received_bytes: AtomicU64::new(0),
-        }));
-        let state = &lease.0;
-        let info = network.block_on(state.wait_until_ready())?;
-        let device = find_device(&info, disk)?;
-        let url = device_url(device, endpoint)?;
-        keeps_promise(endpoint, &url, network.is_checked)?.warn_downgrade();
-        let reporting = Arc::clone(state).report_progress(info.value_of("leaseTimeout"));
-        let reporter = AbortOnDropHandle::new(network.handle.spawn(reporting));
-        let trust = named_thumbprint(device)?.map(|thumbprint| thumbprint.client_config());
-        let trust = trust.transpose()?.unwrap_or_else(|| Arc::clone(&network.tls));
-        let network = network.clone_with(|network| network.tls = trust);
-        let cookie = network.handle.block_on(state.session.lock()).cookie_for(&url);
-        let data = HttpSource::open_after_login(HttpConfig {
-            headers: cookie.into_iter().collect(),
-            continuity: ContinuityProof::Once,
-            name: Some(reading.name.clone()),
-            ..HttpConfig::from_url(url, &network)
-        })?;
-        Ok(Self { data, _reporter: reporter, lease })
-    }
+    };
+    let lease = ExportLease(Arc::new(LeaseState {
+        network: Arc::clone(network),
+        server,
+        session: Mutex::new(session),
+        object,
+        capacity: disk.capacity,
+        is_complete: AtomicBool::new(false),
+        received_bytes: AtomicU64::new(0),
+    }));
+    let state = Arc::clone(&lease.0);
+    let info = network.block_on(state.wait_until_ready())?;
+    let device = find_device(&info, disk)?;
+    let url = device_url(device, endpoint)?;
+    keeps_promise(endpoint, &url, network.is_checked)?.warn_downgrade();
+    let reporting = Arc::clone(&state).report_progress(info.value_of("leaseTimeout"));
+    let reporter = AbortOnDropHandle::new(network.handle.spawn(reporting));
+    let trust = named_thumbprint(device)?.map(|thumbprint| thumbprint.client_config());
+    let trust = trust.transpose()?.unwrap_or_else(|| Arc::clone(&network.tls));
+    let network = network.clone_with(|network| network.tls = trust);
+    let cookie = network.handle.block_on(state.session.lock()).cookie_for(&url);
+    let inner = HttpSource::open_after_login(HttpConfig {
+        headers: cookie.into_iter().collect(),
+        continuity: ContinuityProof::Once,
+        name: Some(reading.name.clone()),
+        ..HttpConfig::from_url(url, &network)
+    })?;
+    let open = move |data: &dyn Source| {
+        let (data, state) = (data.open_body()?, Arc::clone(&state));
+        Ok(Box::new(LeaseBody { data, state, head: Vec::new() }) as _)
+    };
+    // Verified although there is no digest: the body completes the lease at its end, so it must be
+    // read up to there.
+    let disk = WrappedSource { inner: Box::new(inner), is_verified: true, stated_disk: None, open };
+    // The reports end first, so that none follows the end of the lease.
+    Ok((Box::new(disk), Some(Box::new((reporter, lease)))))
 }
 
-impl Source for LeaseSource {
-    fn name(&self) -> String {
-        self.data.name()
-    }
-
-    fn total_bytes(&self) -> Option<u64> {
-        self.data.total_bytes()
-    }
-
-    /// True although there is no digest: the body completes the lease at its end, so it must be
-    /// read up to there.
-    fn has_own_digest(&self) -> bool {
-        true
-    }
-
-    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        let (data, state) = (self.data.open_body()?, Arc::clone(&self.lease.0));
-        Ok(Box::new(LeaseBody { data, state, head: Vec::new() }))
-    }
-}
-
-impl RangedDisk for LeaseSource {
+impl<F> RangedDisk for WrappedSource<F>
+where
+    F: Fn(&dyn Source) -> Result<Box<dyn SourceBody>, SourceError> + Send + Sync,
+{
     fn ranges_body(&self, _: &Arc<[Range<u64>]>) -> Result<Box<dyn SourceBody>, SourceError> {
         Err(delta_error())
     }

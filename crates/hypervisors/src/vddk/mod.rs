@@ -5,7 +5,7 @@
 //!  VddkSource ── open ──► vSphere (SOAP): machine, snapshot, file, changes
 //!                           ├──► NbdkitProcess (a child) ──► NbdSource over its socket
 //!                           ├──► TicketDesk ──► NfcSource
-//!                           └──► ExportLease ──► LeaseSource
+//!                           └──► ExportLease ──► HttpSource
 //! ```
 //!
 //! If an earlier checkpoint is given, the bytes are the ranges that changed since then, one after

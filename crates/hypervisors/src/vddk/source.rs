@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer::resized_error;
 use super::changes::{find_changes, list_used_areas};
 use super::disk::{LocatedDisk, find_disk};
-use super::lease::{LeaseSource, delta_error};
+use super::lease::{delta_error, open_lease};
 use super::log::ProgramLog;
 use super::nbdkit::NbdkitProcess;
 use super::options::{OpenDesk, VddkOptions, VmwareTransport};
@@ -43,7 +43,7 @@ pub struct VddkSource {
 }
 
 /// The program or the tickets that the bytes of a disk depend on, until it is dropped.
-type DiskSupply = Option<Box<dyn Send + Sync>>;
+pub(super) type DiskSupply = Option<Box<dyn Send + Sync>>;
 
 impl VddkSource {
     /// Finds the disk, and opens it on its host or with nbdkit. Must be called on the thread that
@@ -106,7 +106,7 @@ fn open_on_host(reading: &VddkReadState) -> Result<(Box<dyn RangedDisk>, DiskSup
             return Ok((Box::new(disk), Some(Box::new(desk))));
         }
     }
-    Ok((Box::new(LeaseSource::open(reading)?), None))
+    open_lease(reading)
 }
 
 /// Starts nbdkit for the disk and connects to it.
