@@ -4,6 +4,7 @@
 //! exponential back-off and full jitter. Each new byte resets the counter; ten minutes without a
 //! new byte end the transfer.
 
+use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -358,11 +359,18 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(600);
 pub async fn with_lookup_limit<T>(
     work: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
-    tokio::time::timeout(LOOKUP_LIMIT, work).await.unwrap_or_else(|_| {
-        let message = format!(
-            "the server did not report the object's location within {} s",
-            LOOKUP_LIMIT.as_secs()
-        );
+    let missing = "the server did not report the object's location";
+    within(LOOKUP_LIMIT, missing, work).await
+}
+
+/// Runs `work`. Fails with the sentence that `missing` is so within `limit` if it takes longer.
+pub async fn within<T>(
+    limit: Duration,
+    missing: impl fmt::Display,
+    work: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        let message = format!("{missing} within {} s", limit.as_secs());
         Err(SourceError::new(SourceErrorKind::Stalled, message))
     })
 }

@@ -67,14 +67,14 @@ impl VsphereFault {
         error.source()?.downcast_ref()
     }
 
-    fn new(method: &str, detail: Option<&XmlElement>, text: &str) -> Self {
+    fn new<'d>(method: &str, detail: Option<&'d XmlElement>, text: &str) -> Self {
         // The simulator calls every element `Fault` and gives the type only as an attribute;
         // vSphere gives both.
-        let of_name = |detail: &XmlElement| detail.name.strip_suffix("Fault").map(str::to_owned);
-        let kind = detail.and_then(|detail| detail.kind.clone().or_else(|| of_name(detail)));
-        let kind = kind.unwrap_or_default();
+        let named =
+            |detail: &'d XmlElement| detail.kind.as_deref().or(detail.name.strip_suffix("Fault"));
+        let kind = detail.and_then(named).unwrap_or_default();
         Self {
-            kind: plain_line(kind.rsplit(':').next().unwrap_or(&kind)),
+            kind: plain_line(kind.rsplit(':').next().unwrap_or(kind)),
             sentence: format!("vSphere refuses {method}: {}", plain_line(text)),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fetch::Network;
 use fetch::error::invalid_error;
-use fetch::retry::with_lookup_limit;
+use fetch::retry::{with_lookup_limit, within};
 use stream::changes::ChangedRanges;
 use stream::error::{SourceError, SourceErrorKind};
 use url::Url;
@@ -44,14 +44,8 @@ pub(super) async fn find_changes(
     };
     // This query transfers no data, so it is limited like any period without progress.
     let limit = network.retry_policy.no_progress_limit;
-    let changes = tokio::time::timeout(limit, query_changes(session, found, since)).await;
-    let changes = changes.unwrap_or_else(|_| {
-        let message = format!(
-            "vSphere did not report within {} s what changed since {since}",
-            limit.as_secs()
-        );
-        Err(SourceError::new(SourceErrorKind::Stalled, message))
-    })?;
+    let missing = format_args!("vSphere did not report what changed since {since}");
+    let changes = within(limit, missing, query_changes(session, found, since)).await?;
     tracing::info!(
         "{} bytes of {} changed since {since}, in {} areas",
         changes.changed_bytes(),

@@ -18,7 +18,7 @@ use fetch::Network;
 use fetch::error::invalid_error;
 use fetch::http::{ContinuityProof, HttpConfig, HttpSource, keeps_promise};
 use fetch::messages::plain_line;
-use fetch::retry::AttemptError;
+use fetch::retry::{AttemptError, within};
 use fetch::wrapped::WrappedSource;
 use stream::error::{SourceError, SourceErrorKind};
 use stream::source::{Source, SourceBody};
@@ -261,11 +261,7 @@ impl LeaseState {
             }
         };
         let limit = self.network.retry_policy.no_progress_limit;
-        timeout(limit, waiting).await.unwrap_or_else(|_| {
-            let (server, limit) = (&self.server, limit.as_secs());
-            let message = format!("{server}: the lease is not ready after {limit} s");
-            Err(SourceError::new(SourceErrorKind::Stalled, message))
-        })
+        within(limit, format_args!("{}: the lease is not ready", self.server), waiting).await
     }
 
     /// Calls a method of the lease.

@@ -70,7 +70,6 @@ impl VddkSource {
             Some(snapshot) => format!("{file} of {machine} in {}", snapshot.name),
             None => format!("{file} of {machine}"),
         };
-        let is_test = options.access.is_for_tests();
         let (options, gone) = (options.clone(), network.stop.child_token());
         let log = Arc::new(ProgramLog::default());
         let reading = VddkReadState { name, options, network, found, log, gone };
@@ -79,7 +78,8 @@ impl VddkSource {
         } else {
             open_on_host(&reading)?
         };
-        let changes = changes.map(|changes| on_exported(changes, &*disk, is_test)).transpose()?;
+        let exported = disk.total_bytes().unwrap_or_default();
+        let changes = changes.map(|changes| reading.on_exported(changes, exported)).transpose()?;
         Ok(Self { disk, _supply: supply, changes, reading })
     }
 
@@ -171,27 +171,6 @@ impl Source for VddkSource {
     }
 }
 
-/// Checks `changes` against the size of the open disk.
-fn on_exported(
-    changes: ChangedRanges,
-    disk: &dyn RangedDisk,
-    is_test: bool,
-) -> Result<ChangedRanges, SourceError> {
-    let (exported, told) = (disk.total_bytes().unwrap_or_default(), changes.disk_bytes());
-    let agreed = if is_test {
-        // In CDI's tests the plugin serves a file of 46137344 bytes, although vSphere reports a
-        // disk of 2 GiB. All changes have to lie in that file. Before anything is written, it is
-        // checked that the target has room for the file.
-        ChangedRanges::new(exported, changes.ranges().iter().cloned())
-    } else {
-        // Both are the size of one disk in one snapshot. If they differ, vSphere and the library
-        // look at different disks, or at states before and after a resize, and the bytes that
-        // would be read are not the changed bytes. Upstream copies them.
-        (exported == told).then_some(changes)
-    };
-    agreed.ok_or_else(|| resized_error(told, exported, "the VDDK library"))
-}
-
 /// Fails if VMware's library does not exist for this architecture. `rust_name` is Rust's name of
 /// the architecture; the error shows Go's name, which users know.
 fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
@@ -235,6 +214,27 @@ impl VddkReadState {
             }
             _ => error,
         }
+    }
+
+    /// Checks `changes` against the size of the open disk.
+    fn on_exported(
+        &self,
+        changes: ChangedRanges,
+        exported: u64,
+    ) -> Result<ChangedRanges, SourceError> {
+        let told = changes.disk_bytes();
+        let agreed = if self.options.access.is_for_tests() {
+            // In CDI's tests the plugin serves a file of 46137344 bytes, although vSphere reports a
+            // disk of 2 GiB. All changes have to lie in that file. Before anything is written, it
+            // is checked that the target has room for the file.
+            ChangedRanges::new(exported, changes.ranges().iter().cloned())
+        } else {
+            // Both are the size of one disk in one snapshot. If they differ, vSphere and the
+            // library look at different disks, or at states before and after a resize, and the
+            // bytes that would be read are not the changed bytes. Upstream copies them.
+            (exported == told).then_some(changes)
+        };
+        agreed.ok_or_else(|| resized_error(told, exported, "the VDDK library"))
     }
 
     /// Asks vSphere again after everything was read: if the snapshot was removed meanwhile, the
