@@ -11,8 +11,8 @@ use crate::checkpoints::Checkpoints;
 impl VddkOptions {
     /// Parses `vmware+https://[USER@]SERVER/MACHINE/DISK?snapshot=…`, or
     /// `vmware+https://SERVER/?vm=UUID&disk=FILE`, or the same with `vddk+`. The names of the disk
-    /// and of the machine may be missing. The server is identified by the thumbprint if one is given
-    /// without certificates, and otherwise by its certificate.
+    /// and of the machine may be missing. The server is identified by the thumbprint if one is
+    /// given without certificates, and otherwise by its certificate.
     ///
     /// The path is not left to [`Url`], for which a machine called `..` is another folder.
     pub fn parse(

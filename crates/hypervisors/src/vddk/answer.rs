@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use fetch::error::invalid_error;
 use fetch::messages::plain_line;
 use http::StatusCode;
 use serde::Serialize;
@@ -38,11 +39,10 @@ impl ManagedObjectReference {
         if begins && name.len() <= MAX_NAME_BYTES && name.bytes().all(is_usual) {
             return Ok(Self::new(kind, name));
         }
-        let message = format!(
+        Err(invalid_error(format!(
             "vSphere returned {:?} as the name of a {kind}, which is not a valid object name",
             plain_line(name)
-        );
-        Err(SourceError::new(SourceErrorKind::Invalid, message))
+        )))
     }
 
     /// Formats the reference as XML, in an element named `element`.

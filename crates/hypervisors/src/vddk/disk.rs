@@ -32,8 +32,8 @@ pub(super) struct LocatedDisk {
     pub(super) snapshot: Option<ManagedObjectReference>,
     /// The state of the disk in that snapshot.
     pub(super) disk: VirtualDisk,
-    /// The earlier state that the target holds, if only the changes since then are read. `None` also
-    /// if vSphere seems to be a simulator, in which nothing has changed since then.
+    /// The earlier state that the target holds, if only the changes since then are read. `None`
+    /// also if vSphere seems to be a simulator, in which nothing has changed since then.
     pub(super) since: Option<ChangeId>,
 }
 

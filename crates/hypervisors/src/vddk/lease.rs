@@ -73,8 +73,8 @@ struct LeaseState {
     received_bytes: AtomicU64,
 }
 
-/// Requests a lease for the disk that `reading` describes, and opens its data. Dropping what the disk
-/// depends on ends the lease and logs out.
+/// Requests a lease for the disk that `reading` describes, and opens its data. Dropping what the
+/// disk depends on ends the lease and logs out.
 pub(super) fn open_lease(
     reading: &VddkReadState,
 ) -> Result<(Box<dyn RangedDisk>, DiskSupply), SourceError> {
@@ -308,8 +308,8 @@ impl LeaseState {
     }
 }
 
-/// Adds what the user can do to a fault of a lease at `server`. While another lease or task holds the
-/// machine, a later request may succeed.
+/// Adds what the user can do to a fault of a lease at `server`. While another lease or task holds
+/// the machine, a later request may succeed.
 fn explain_failure(error: SourceError, server: &str) -> SourceError {
     let Some(fault) = VsphereFault::of(&error) else { return error };
     let is_held = ["TaskInProgress", "InvalidState"].contains(&&*fault.kind);

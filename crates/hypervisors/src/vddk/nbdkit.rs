@@ -1,7 +1,8 @@
 //! nbdkit with the plugin for VMware's library, as a child process that ends with the importer.
 //!
-//! nbdkit is the only program that the importer starts. Neither nbdkit nor the library is part of our image: the library comes from the user's side-car
-//! image, and both are trusted as far as that image is trusted.
+//! nbdkit is the only program that the importer starts. Neither nbdkit nor the library is part of
+//! our image: the library comes from the user's side-car image, and both are trusted as far as
+//! that image is trusted.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
