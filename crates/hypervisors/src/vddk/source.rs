@@ -135,10 +135,8 @@ impl Source for VddkSource {
     }
 
     fn total_bytes(&self) -> Option<u64> {
-        match &self.changes {
-            Some(changes) => Some(changes.changed_bytes()),
-            None => self.disk.total_bytes(),
-        }
+        let changed = self.changes.as_ref().map(ChangedRanges::changed_bytes);
+        changed.or_else(|| self.disk.total_bytes())
     }
 
     fn is_ranged(&self) -> bool {
@@ -166,8 +164,7 @@ impl Source for VddkSource {
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let bytes = self.disk.read_range(range);
-        bytes.map_err(|error| self.reading.explain_error(error))
+        self.disk.read_range(range).map_err(|error| self.reading.explain_error(error))
     }
 }
 
@@ -273,8 +270,7 @@ struct VddkBody {
 
 impl SourceBody for VddkBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let chunk = self.bytes.next_chunk();
-        let chunk = chunk.map_err(|error| self.reading.explain_error(error))?;
+        let chunk = self.bytes.next_chunk().map_err(|error| self.reading.explain_error(error))?;
         if chunk.is_none() {
             self.reading.check_unchanged()?;
         }
@@ -282,8 +278,7 @@ impl SourceBody for VddkBody {
     }
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        let skipped = self.bytes.skip_to(offset);
-        skipped.map_err(|error| self.reading.explain_error(error))
+        self.bytes.skip_to(offset).map_err(|error| self.reading.explain_error(error))
     }
 }
 
