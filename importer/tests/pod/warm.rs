@@ -207,11 +207,12 @@ impl fmt::Display for Kind {
 #[test]
 #[ignore = "slow: waits 15 s"]
 fn three_stages_with_kills_at_any_moment_give_the_disk_of_the_guest() {
-    let vsphere = Tracked::start();
-    let guest = Guest::with_three_states(&vsphere);
-    let config = format!("{}pause=30000\n", guest.config());
     let kinds = [(false, 1), (true, 2)].map(|(on_device, seed)| Kind { on_device, seed });
     check_all(kinds, |kind| {
+        // One vSphere for each: its session expires once in each stage.
+        let vsphere = Tracked::start();
+        let guest = Guest::with_three_states(&vsphere);
+        let config = format!("{}pause=30000\n", guest.config());
         let mut random = Random::new(kind.seed);
         let mut import = Import::new(&vsphere, &config, kind.on_device);
         let mut previous = String::new();
