@@ -61,8 +61,27 @@ impl BlockStatus {
                 self.asked.start
             )));
         }
-        self.at = self.at.saturating_add(length.into());
-        let end = self.at.min(self.asked.end);
+        self.add_until(self.at.saturating_add(length.into()), zero);
+        Ok(())
+    }
+
+    /// Adds all runs, which the used `areas` of the disk determine.
+    pub(crate) fn add_areas(&mut self, areas: &[Range<u64>]) {
+        let first = areas.partition_point(|area| area.end <= self.at);
+        let end = self.asked.end;
+        for area in areas[first..].iter().take_while(|area| area.start < end) {
+            self.add_until(area.start, true);
+            self.add_until(area.end, false);
+        }
+        self.add_until(end, true);
+    }
+
+    fn add_until(&mut self, end: u64, zero: bool) {
+        if end <= self.at {
+            return;
+        }
+        self.at = end;
+        let end = end.min(self.asked.end);
         let has_room = self.extents.len() < MAX_EXTENTS;
         match self.extents.last_mut() {
             _ if self.is_full => {}
@@ -70,7 +89,6 @@ impl BlockStatus {
             _ if has_room => self.extents.push(BlockExtent { end, zero }),
             _ => self.is_full = true,
         }
-        Ok(())
     }
 
     /// Returns the extents that are known now, at least one.
@@ -283,6 +301,22 @@ mod tests {
             plan.next_step(&(64 * MIB..65 * MIB)),
             ReadStep::Ask(64 * MIB..64 * MIB + (1 << 30))
         );
+    }
+
+    #[test]
+    fn ranges_are_cut_at_the_ends_of_used_areas() {
+        for (range, expected) in [
+            (0..70, &[(10, true), (30, false), (50, true), (60, false), (70, true)][..]),
+            (15..25, &[(25, false)]),
+            (30..50, &[(50, true)]),
+            (55..58, &[(58, false)]),
+            (60..61, &[(61, true)]),
+        ] {
+            let mut status = BlockStatus::new(range.clone());
+            status.add_areas(&[10..20, 20..30, 50..60]);
+            let extents = expected.iter().map(|(end, zero)| BlockExtent { end: *end, zero: *zero });
+            assert_eq!(status.into_extents().unwrap(), extents.collect::<Vec<_>>(), "{range:?}");
+        }
     }
 
     #[test]

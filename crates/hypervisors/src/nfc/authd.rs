@@ -9,6 +9,7 @@ use program::crypto::crypto_provider;
 use stream::error::SourceErrorKind;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
+use super::ticket::NfcTicket;
 use crate::blocks::transport::{connection_error, write_bytes};
 
 /// Longest line, in bytes.
@@ -45,40 +46,36 @@ pub(super) fn check_greeting(line: &str) -> Result<(), AttemptError> {
     ))
 }
 
-/// The permission to reach a service.
-pub(super) struct AuthdPass<'a> {
-    /// The secret of the ticket.
-    pub(super) secret: &'a str,
-    /// A word that the service is told as well.
-    pub(super) tag: &'a str,
-    /// The service.
-    pub(super) service: &'a str,
-}
-
-/// Presents the ticket inside TLS, and asks for the service. `check` is given the thumbprint that
-/// the host announces for the TLS session of the service.
+/// Presents the ticket inside TLS, and asks for its service, which is told the word `tag` as well.
+/// Returns the thumbprint that the host announces for the TLS session of the service.
 pub(super) async fn request_service(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    pass: &AuthdPass<'_>,
-    check: impl FnOnce(&str) -> Result<(), AttemptError>,
-) -> Result<(), AttemptError> {
-    let AuthdPass { secret, tag, service } = pass;
+    ticket: &NfcTicket,
+    tag: &str,
+) -> Result<String, AttemptError> {
+    let NfcTicket { secret, service, .. } = ticket;
     // This line is not answered.
     write_bytes(stream, format!("SESSION {secret}\r\n").as_bytes()).await?;
     // The blank belongs to the line.
     write_bytes(stream, b"BANNER \r\n").await?;
     check_greeting(&read_line(stream).await?)?;
-    write_bytes(stream, format!("THUMBPRINT_SHA2 {tag}\r\n").as_bytes()).await?;
+    let announced = ask(stream, &format!("THUMBPRINT_SHA2 {tag}"), "the ticket").await?;
+    let refused = format!("a connection to {service}");
+    let answer = ask(stream, &format!("PROXY {service}"), &refused).await?;
+    tracing::debug!("the host answers {}", plain_line(&answer));
+    Ok(announced)
+}
+
+/// Sends a line, and returns the answer to it. A refusal says that the host refuses `what`.
+async fn ask(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    line: &str,
+    what: &str,
+) -> Result<String, AttemptError> {
+    write_bytes(stream, format!("{line}\r\n").as_bytes()).await?;
     let line = read_line(stream).await?;
-    let announced = line.strip_prefix("200 ").map(str::trim);
-    check(announced.ok_or_else(|| refused_error("the ticket", &line))?)?;
-    write_bytes(stream, format!("PROXY {service}\r\n").as_bytes()).await?;
-    let line = read_line(stream).await?;
-    if !line.starts_with("200 ") {
-        return Err(refused_error(&format!("a connection to {service}"), &line));
-    }
-    tracing::debug!("the host answers {}", plain_line(&line));
-    Ok(())
+    let answer = line.strip_prefix("200 ").map(|answer| answer.trim().to_owned());
+    answer.ok_or_else(|| refused_error(what, &line))
 }
 
 /// Returns a random tag. A blank or a colon in it would be refused.

@@ -18,8 +18,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use url::Url;
 
-use super::authd::{AuthdPass, check_greeting, read_line, request_service};
-use super::steps::StepReport;
+use super::authd::{check_greeting, read_line, request_service};
+use super::steps::StepList;
 use super::ticket::{NfcTicket, TLS_SUFFIX};
 use crate::blocks::transport::{Stream, connect_kind, connect_tcp};
 use crate::pin::Thumbprint;
@@ -49,15 +49,15 @@ pub(super) async fn connect_service(
     ticket: &NfcTicket,
     tag: &str,
     network: &Network,
-    report: StepReport<'_>,
+    steps: &mut StepList,
 ) -> Result<Stream, AttemptError> {
-    let NfcTicket { host, port, secret, service, .. } = ticket;
+    let NfcTicket { host, port, service, .. } = ticket;
     let (name, _) = host_names(host, *port).map_err(AttemptError::Final)?;
-    report("port", &format!("TCP to port {port} of {host} is open"));
+    steps.add("port", format!("TCP to port {port} of {host} is open"));
     let greeting = read_line(&mut tcp).await?;
-    report("greeting", &plain_line(&greeting));
+    steps.add("greeting", plain_line(&greeting));
     check_greeting(&greeting)?;
-    report("capabilities", "the host has all that are needed");
+    steps.add("capabilities", "the host has all that are needed".to_owned());
     let trust = match ticket.thumbprint.clone() {
         Some(thumbprint) => thumbprint.client_config().map_err(AttemptError::Final)?,
         None => Arc::clone(&network.tls),
@@ -70,9 +70,9 @@ pub(super) async fn connect_service(
         Some(_) => "matches the thumbprint of the ticket",
         None => "is signed by a trusted authority, the ticket has no thumbprint",
     };
-    report("certificate", &format!("it {trusted}: {same}"));
-    let pass = AuthdPass { secret, tag, service };
-    request_service(&mut first, &pass, |text| check_announced(text, &certificate)).await?;
+    steps.add("certificate", format!("it {trusted}: {same}"));
+    let announced = request_service(&mut first, ticket, tag).await?;
+    check_announced(&announced, &certificate)?;
     let (tcp, mut session) = first.into_inner();
     // The host is silent now. The first session is given up without a word.
     if !matches!(session.reader().read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
@@ -88,7 +88,7 @@ pub(super) async fn connect_service(
     } else {
         Box::new(tcp)
     };
-    report("service", &format!("{service} accepts the ticket"));
+    steps.add("service", format!("{service} accepts the ticket"));
     Ok(stream)
 }
 

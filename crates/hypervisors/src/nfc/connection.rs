@@ -9,7 +9,7 @@ use fetch::retry::{AttemptError, with_time_limit};
 use stream::error::SourceErrorKind;
 
 use super::fragment::{self, unpack_fragment};
-use super::link::{NfcDialect, NfcLink, unknown_error};
+use super::link::{NfcLink, unknown_error};
 use super::wire::{self, FrameHeader, HostError, OpenedFile, ReadFragment};
 use super::{NfcEncoding, UsedAreas};
 use crate::blocks::transport::{Stream, read_bytes};
@@ -34,6 +34,8 @@ pub struct NfcConnection {
     pub(super) file: OpenedFile,
     /// The host, for messages.
     place: String,
+    /// The compression of fragments that reads ask for.
+    compression: u32,
     inflight: InflightTable,
     /// Requests to the host that are not answered completely, at most one for each read.
     operations: Vec<NfcOperation>,
@@ -61,6 +63,7 @@ impl NfcConnection {
             link,
             file,
             place,
+            compression: NfcEncoding::default().compression(),
             inflight: InflightTable::default(),
             operations: Vec::new(),
             carried: Vec::new(),
@@ -78,10 +81,10 @@ impl NfcConnection {
         place: String,
         encoding: NfcEncoding,
     ) -> Result<Self, AttemptError> {
-        let mut link = NfcLink::new(stream, NfcDialect::for_encoding(encoding));
+        let mut link = NfcLink::new(stream);
         link.begin(tag).await?;
         let file = link.open_file(path).await?;
-        Ok(Self::new(link, file, place))
+        Ok(Self { compression: encoding.compression(), ..Self::new(link, file, place) })
     }
 
     /// Asks for the used areas of the disk, before the first read. Returns the error of a host that
@@ -132,8 +135,8 @@ impl NfcConnection {
         let left_bytes = range.end - range.start;
         // Longer reads are never requested.
         let length = u32::try_from(left_bytes).unwrap_or(u32::MAX);
-        let compression = self.link.dialect.compression;
-        let payload = wire::read_payload(self.file.handle, compression, range.start, length);
+        let handle = self.file.handle;
+        let payload = wire::read_payload(handle, self.compression, range.start, length);
         let operation = self.link.send_frame(wire::READ, &payload, &[]).await?;
         self.operations.push(NfcOperation { operation, number, range, left_bytes });
         Ok(())
@@ -164,28 +167,28 @@ impl NfcConnection {
     }
 
     async fn receive_fragment(&mut self, header: FrameHeader) -> Result<(), AttemptError> {
-        let fragment = ReadFragment::parse(&self.link.read_payload(header).await?);
-        let open = self.find_operation(header.operation)?;
-        if fragment.status != 0 {
-            let error = HostError { code: fragment.status, text: String::new() };
+        let payload = self.link.read_payload(header).await?;
+        if let Err(error) = HostError::check_status(&payload) {
             return self.refuse_read(header.operation, &error).map_err(AttemptError::from);
         }
-        let part = fragment.locate(&open.range)?;
-        let number = open.number;
-        open.left_bytes = open.left_bytes.saturating_sub(part.end - part.start);
+        let open = self.find_operation(header.operation)?;
+        let ReadFragment { part, compression, data_bytes } =
+            ReadFragment::parse(&payload, &open.range)?;
+        let (number, length) = (open.number, part.end - part.start);
+        open.left_bytes = open.left_bytes.saturating_sub(length);
         let is_last = open.left_bytes == 0;
         let assembly = self.inflight.find(number)?.assembly_mut()?;
-        assembly.check_part(part.start, part.end - part.start)?;
-        if fragment.compression == fragment::NONE {
+        assembly.check_part(part.start, length)?;
+        if compression == fragment::NONE {
             for room in assembly.part_buffers(&part) {
                 read_bytes(&mut self.link.stream, room).await?;
             }
         } else {
             // Both lengths are at most the length of the read.
-            let mut data = vec![0; usize::try_from(fragment.data_bytes).unwrap_or_default()];
+            let mut data = vec![0; data_bytes];
             read_bytes(&mut self.link.stream, &mut data).await?;
-            let length = usize::try_from(fragment.length).unwrap_or_default();
-            match unpack_fragment(fragment.compression, &data, length)? {
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            match unpack_fragment(compression, &data, length)? {
                 Some(bytes) => assembly.fill_part(&part, &bytes),
                 None => assembly.zero_part(&part),
             }
@@ -211,22 +214,6 @@ impl NfcConnection {
     fn explain(&self, error: &HostError) -> String {
         format!("{error} ({})", self.place)
     }
-}
-
-/// Cuts `range` of a disk with these used areas into runs: their lengths, and which are holes.
-fn runs_of(used: &[Range<u64>], range: &Range<u64>) -> Vec<(u32, bool)> {
-    let first = used.partition_point(|area| area.end <= range.start);
-    let areas = used[first..].iter().take_while(|area| area.start < range.end);
-    let ends = areas.flat_map(|area| [(area.start, true), (area.end, false)]);
-    let mut at = range.start;
-    let runs = ends.chain([(range.end, true)]).map(|(end, is_hole)| {
-        let end = end.clamp(at, range.end);
-        // Longer ranges are never requested.
-        let length = u32::try_from(end - at).unwrap_or(u32::MAX);
-        at = end;
-        (length, is_hole)
-    });
-    runs.filter(|(length, _)| *length > 0).collect()
 }
 
 impl BlockConnection for NfcConnection {
@@ -268,9 +255,7 @@ impl BlockConnection for NfcConnection {
         _limit: Duration,
     ) -> Result<(), AttemptError> {
         let mut status = BlockStatus::new(range.clone());
-        for (length, is_hole) in runs_of(self.used.as_deref().unwrap_or_default(), &range) {
-            status.add_run(length, is_hole)?;
-        }
+        status.add_areas(self.used.as_deref().unwrap_or_default());
         let number = self.inflight.push(range, PendingReply::Status(status));
         self.inflight.find(number)?.is_done = true;
         Ok(())
@@ -295,28 +280,6 @@ impl BlockConnection for NfcConnection {
     async fn close(mut self, limit: Duration) {
         if with_time_limit(limit, self.link.end(self.file.handle)).await.is_err() {
             tracing::debug!("the host was gone before the end of the session");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_are_cut_at_the_ends_of_used_areas() {
-        let used = [10..20, 20..30, 50..60];
-        for (range, expected) in [
-            (
-                0..70,
-                &[(10, true), (10, false), (10, false), (20, true), (10, false), (10, true)][..],
-            ),
-            (15..25, &[(5, false), (5, false)]),
-            (30..50, &[(20, true)]),
-            (55..58, &[(3, false)]),
-            (60..61, &[(1, true)]),
-        ] {
-            assert_eq!(runs_of(&used, &range), expected, "{range:?}");
         }
     }
 }

@@ -19,44 +19,38 @@ pub fn unpack_fragment(
     data: &[u8],
     length: usize,
 ) -> Result<Option<Vec<u8>>, ProtocolViolation> {
-    match compression {
-        ZLIB => unpack_zlib(data, length).map(Some),
-        SKIP_ZEROS => unpack_skipped(data, length),
-        other => Err(ProtocolViolation(format!("compression {other}, which was not asked for"))),
-    }
+    let (unpacked, what) = match compression {
+        ZLIB => (unpack_zlib(data, length).map(Some), "a zlib stream"),
+        SKIP_ZEROS => (unpack_skipped(data, length), "the runs"),
+        other => {
+            return Err(ProtocolViolation(format!("compression {other}, which was not asked for")));
+        }
+    };
+    unpacked.ok_or_else(|| {
+        let found = data.len();
+        ProtocolViolation(format!("{found} bytes that are not {what} of {length} bytes"))
+    })
 }
 
-fn unpack_zlib(data: &[u8], length: usize) -> Result<Vec<u8>, ProtocolViolation> {
+fn unpack_zlib(data: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut zlib = Decompress::new(true);
     let status = zlib.decompress(data, &mut bytes, FlushDecompress::Finish);
     let is_whole = matches!(status, Ok(Status::StreamEnd))
         && usize::try_from(zlib.total_out()) == Ok(length)
         && usize::try_from(zlib.total_in()) == Ok(data.len());
-    if is_whole {
-        return Ok(bytes);
-    }
-    let found = data.len();
-    Err(ProtocolViolation(format!("{found} bytes that are not a zlib stream of {length} bytes")))
+    is_whole.then_some(bytes)
 }
 
 /// Unpacks length (u32), zero (u32), and runs in ascending order: offset (u32), length (u32) and
 /// the bytes.
-fn unpack_skipped(data: &[u8], length: usize) -> Result<Option<Vec<u8>>, ProtocolViolation> {
-    let bytes = read_runs(data, length).ok_or_else(|| {
-        let found = data.len();
-        ProtocolViolation(format!("{found} bytes that are not the runs of {length} bytes"))
-    });
-    bytes.map(|bytes| Some(bytes).filter(|_| data.len() > HEADER_BYTES))
-}
-
-/// Size of the header before the runs.
-const HEADER_BYTES: usize = 8;
-
-fn read_runs(mut data: &[u8], length: usize) -> Option<Vec<u8>> {
+fn unpack_skipped(mut data: &[u8], length: usize) -> Option<Option<Vec<u8>>> {
     let next = |data: &mut &[u8]| usize::try_from(data.try_get_u32_le().ok()?).ok();
     if (next(&mut data)?, next(&mut data)?) != (length, 0) {
         return None;
+    }
+    if data.is_empty() {
+        return Some(None);
     }
     let (mut bytes, mut end) = (vec![0; length], 0);
     while !data.is_empty() {
@@ -68,7 +62,7 @@ fn read_runs(mut data: &[u8], length: usize) -> Option<Vec<u8>> {
         end = start.checked_add(count)?;
         bytes.get_mut(start..end)?.copy_from_slice(run);
     }
-    Some(bytes)
+    Some(Some(bytes))
 }
 
 #[cfg(test)]

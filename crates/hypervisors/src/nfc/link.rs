@@ -6,7 +6,6 @@ use tokio::io::BufReader;
 
 use super::ticket::PRIVILEGES;
 use super::wire::{self, ClassicMessage, FrameHeader, HostError, OpenedFile};
-use super::{NfcEncoding, fragment};
 use crate::blocks::ProtocolViolation;
 use crate::blocks::transport::{Stream, read_bytes, write_bytes};
 
@@ -16,49 +15,19 @@ const READ_AHEAD_BYTES: usize = 4 << 10;
 /// Oldest version of a host that can send frames.
 const MIN_HOST_VERSION: u32 = 3;
 
-/// The values that a client may choose. Public clients differ here, and all of them work.
-#[derive(Debug, Clone)]
-pub(super) struct NfcDialect {
-    /// The name of the client, for the host's log.
-    pub(super) client: &'static str,
-    /// The version that is announced, and a second number. Not confirmed: what they mean.
-    pub(super) version: [u32; 2],
-    /// Size and number of the buffers; zeros leave both to the host. Not confirmed: whether ESXi
-    /// before 7.0.3 accepts others.
-    pub(super) buffers: [u32; 2],
-    /// The compression of reads.
-    pub(super) compression: u32,
-    /// Sizes of the payloads that close the disk and the session.
-    pub(super) close_bytes: [usize; 2],
-    /// True if the session ends with a message.
-    pub(super) has_end: bool,
-}
+/// The name of the client, for the host's log, and of what it does, as public clients call it.
+const NAMES: [&str; 2] = ["cdi-importer", "nbdmode"];
 
-impl NfcDialect {
-    pub(super) const OURS: Self = Self {
-        client: "cdi-importer",
-        version: [11, 0],
-        buffers: [0, 0],
-        compression: fragment::SKIP_ZEROS,
-        close_bytes: [8, 4],
-        has_end: true,
-    };
-
-    pub(super) fn for_encoding(encoding: NfcEncoding) -> Self {
-        let compression = match encoding {
-            NfcEncoding::Zlib => fragment::ZLIB,
-            NfcEncoding::SkipZeros | NfcEncoding::Clear => fragment::SKIP_ZEROS,
-        };
-        Self { compression, ..Self::OURS }
-    }
-}
-
-/// The name of what the client does, as public clients call it.
-const OPERATION: &str = "nbdmode";
+/// The version that is announced, and a second number. Not confirmed: what they mean.
+const VERSION: [u32; 2] = [11, 0];
 
 /// Bits of message 55: interruption, and change of the host. Not confirmed: whether either may be
 /// left out.
 const FEATURE_BITS: u32 = 3;
+
+/// Payload of the request for a session. Zeros leave size and number of the buffers to the host.
+/// Not confirmed: whether ESXi before 7.0.3 accepts others.
+const SESSION: [u8; 16] = [0; 16];
 
 /// Payload of the request for a pool of resources, as public clients send it.
 const POOL: [u8; 4] = [1, 0, 0, 0];
@@ -66,21 +35,19 @@ const POOL: [u8; 4] = [1, 0, 0, 0];
 /// A connection to the service of a host.
 pub(super) struct NfcLink {
     pub(super) stream: BufReader<Stream>,
-    pub(super) dialect: NfcDialect,
     next_operation: u32,
 }
 
 impl NfcLink {
-    pub(super) fn new(stream: Stream, dialect: NfcDialect) -> Self {
-        let stream = BufReader::with_capacity(READ_AHEAD_BYTES, stream);
-        Self { stream, dialect, next_operation: 0 }
+    pub(super) fn new(stream: Stream) -> Self {
+        Self { stream: BufReader::with_capacity(READ_AHEAD_BYTES, stream), next_operation: 0 }
     }
 
     /// Begins the session. `tag` is the word that authd was told.
     ///
     /// Each message is written at once: a host reads one message from each TLS record.
     pub(super) async fn begin(&mut self, tag: &str) -> Result<(), AttemptError> {
-        let [version, other] = self.dialect.version;
+        let [version, other] = VERSION;
         for message in [
             ClassicMessage::new(wire::CLIENT_RANDOM).with_bytes(4, tag.as_bytes()),
             ClassicMessage::new(wire::FILE_COPY),
@@ -98,17 +65,14 @@ impl NfcLink {
             return Err(AttemptError::new_final(SourceErrorKind::Invalid, message));
         }
         tracing::debug!("the host speaks version {version} of NFC");
-        let names = wire::encode_names(self.dialect.client, OPERATION);
-        write_bytes(&mut self.stream, &names).await?;
+        write_bytes(&mut self.stream, &wire::encode_names(NAMES)).await?;
         let features = ClassicMessage::new(wire::FEATURES).with_numbers(FEATURE_BITS, 0);
         write_bytes(&mut self.stream, &features.0).await?;
         write_bytes(&mut self.stream, &ClassicMessage::new(wire::BEGIN_AIO).0).await?;
         self.read_classic(wire::BEGIN_AIO).await?;
-        let [size, count] = self.dialect.buffers;
-        self.call::<16>(wire::OPEN_SESSION, &wire::session_payload(size, count), &[]).await?;
-        self.call::<12>(wire::SOCKET_OPTIONS, &[0; 12], &[]).await?;
-        self.call::<4>(wire::RESOURCE_POOL, &POOL, &[]).await?;
-        Ok(())
+        self.call(wire::OPEN_SESSION, &SESSION).await?;
+        self.call(wire::SOCKET_OPTIONS, &[0; 12]).await?;
+        self.call(wire::RESOURCE_POOL, &POOL).await
     }
 
     /// Opens the disk in the file `path`, with its parents, read-only.
@@ -143,22 +107,10 @@ impl NfcLink {
 
     /// Closes the disk and the session.
     pub(super) async fn end(&mut self, handle: u64) -> Result<(), AttemptError> {
-        let [file, session] = self.dialect.close_bytes;
-        for (kind, size, begin) in [
-            (wire::CLOSE_FILE, file, &handle.to_le_bytes()[..]),
-            (wire::CLOSE_SESSION, session, &[]),
-        ] {
-            let mut payload = begin.to_vec();
-            payload.resize(size, 0);
-            self.send_frame(kind, &payload, &[]).await?;
-            self.read_header().await?.check_size(size)?;
-            read_bytes(&mut self.stream, &mut payload).await?;
-        }
-        if self.dialect.has_end {
-            let end = ClassicMessage::new(wire::SESSION_COMPLETE);
-            write_bytes(&mut self.stream, &end.0).await?;
-        }
-        Ok(())
+        self.call(wire::CLOSE_FILE, &handle.to_le_bytes()).await?;
+        self.call(wire::CLOSE_SESSION, &[0; 4]).await?;
+        let end = ClassicMessage::new(wire::SESSION_COMPLETE);
+        write_bytes(&mut self.stream, &end.0).await
     }
 
     /// Sends a frame, and returns the number of its operation.
@@ -175,21 +127,21 @@ impl NfcLink {
         Ok(operation)
     }
 
-    /// Sends a request, and returns the payload of its reply.
+    /// Sends a request whose reply has as many bytes, which say nothing.
     async fn call<const N: usize>(
         &mut self,
         kind: u32,
-        payload: &[u8],
-        extra: &[u8],
-    ) -> Result<[u8; N], AttemptError> {
-        let reply = self.try_call(kind, payload, extra).await?;
-        reply.map_err(|error| {
+        payload: &[u8; N],
+    ) -> Result<(), AttemptError> {
+        let reply: Result<[u8; N], _> = self.try_call(kind, payload, &[]).await?;
+        reply.map(drop).map_err(|error| {
             let message = format!("the host refuses request {kind} with {error}");
             AttemptError::new_transient(SourceErrorKind::Io, message)
         })
     }
 
-    /// Like [`NfcLink::call`], with the error of the host, which its reply may follow.
+    /// Sends a request, and returns the payload of its reply, or the error of the host, which a
+    /// reply may follow.
     async fn try_call<const N: usize>(
         &mut self,
         kind: u32,

@@ -34,7 +34,7 @@ use fetch::retry::{AttemptError, with_time_limit};
 use stream::error::{SourceError, SourceErrorKind};
 
 use self::connection::{NfcConnection, READ_BYTES};
-use self::steps::StepReport;
+use self::steps::StepList;
 pub use self::steps::SurveyStep;
 pub(crate) use self::steps::try_steps;
 pub use self::ticket::TicketDesk;
@@ -69,6 +69,15 @@ pub enum NfcEncoding {
     Clear,
 }
 
+impl NfcEncoding {
+    fn compression(self) -> u32 {
+        match self {
+            Self::Zlib => fragment::ZLIB,
+            Self::SkipZeros | Self::Clear => fragment::SKIP_ZEROS,
+        }
+    }
+}
+
 /// A disk with its first connection open.
 pub type NfcSource = BlockSource<NfcServer>;
 
@@ -77,7 +86,8 @@ pub struct NfcServer {
     desk: Arc<TicketDesk>,
     /// The file of the disk, such as `[datastore1] vm/disk.vmdk`.
     path: String,
-    size: u64,
+    /// Its size in bytes, if vSphere or the host has told it.
+    size: Option<u64>,
     /// Number of attempts in which the port of the host could not be connected to.
     unreached: AtomicU32,
     /// The used areas, if the host or vSphere lists them.
@@ -108,7 +118,7 @@ impl NfcSource {
             let mut contact = network.first_contact();
             let (mut first, listed) = loop {
                 let connecting = async {
-                    let mut first = server.connect(told, limit, &mut steps::log_step).await?;
+                    let mut first = server.connect(limit, &mut StepList::default()).await?;
                     let listed = first.list_used(limit).await?;
                     Ok((first, listed))
                 };
@@ -139,29 +149,26 @@ impl NfcSource {
         let Some(first) = network.block_on(opening)? else {
             return Ok(None);
         };
-        server.size = first.file.capacity;
-        server.used = first.used.clone();
+        (server.size, server.used) = (Some(first.file.capacity), first.used.clone());
         Ok(Some(Self::new(server, first)))
     }
 }
 
 impl NfcServer {
-    fn new(desk: Arc<TicketDesk>, path: &str, told: Option<u64>) -> Self {
-        let (path, size) = (path.to_owned(), told.unwrap_or_default());
-        Self { desk, path, size, unreached: AtomicU32::new(0), used: None }
+    fn new(desk: Arc<TicketDesk>, path: &str, size: Option<u64>) -> Self {
+        Self { desk, path: path.to_owned(), size, unreached: AtomicU32::new(0), used: None }
     }
 
     async fn connect(
         &self,
-        size: Option<u64>,
         limit: Duration,
-        report: StepReport<'_>,
+        steps: &mut StepList,
     ) -> Result<NfcConnection, AttemptError> {
         let server = self.desk.endpoint.host_str().unwrap_or_default();
         let ticket = self.desk.issue().await;
         let ticket = ticket.map_err(|failure| failure.with_context(server))?;
-        let of_ticket = format!("vSphere gives one for port {} of {}", ticket.port, ticket.host);
-        report("ticket", &of_ticket);
+        let given = format!("vSphere gives one for port {} of {}", ticket.port, ticket.host);
+        steps.add("ticket", given);
         let place = format!("{server}: ESXi host {}, port {}", ticket.host, ticket.port);
         // The ticket is a secret, so an unknown host never gets it, also where the user wants no
         // verification of vSphere.
@@ -179,7 +186,7 @@ impl NfcServer {
         })?;
         let opening = async {
             let tag = authd::random_tag()?;
-            let stream = connect::connect_service(tcp, &ticket, &tag, network, report).await?;
+            let stream = connect::connect_service(tcp, &ticket, &tag, network, steps).await?;
             let place = place.clone();
             NfcConnection::open(stream, &tag, &self.path, place, self.desk.encoding).await
         };
@@ -187,7 +194,7 @@ impl NfcServer {
         let mut connection = opened.map_err(|failure| failure.with_context(&place))?;
         connection.used = self.used.clone();
         let found = connection.file.capacity;
-        if let Some(told) = size.filter(|told| *told != found) {
+        if let Some(told) = self.size.filter(|told| *told != found) {
             return Err(AttemptError::Final(resized_error(told, found, Self::TITLE)));
         }
         Ok(connection)
@@ -208,7 +215,7 @@ impl BlockServer for NfcServer {
     }
 
     fn disk_bytes(&self) -> u64 {
-        self.size
+        self.size.unwrap_or_default()
     }
 
     fn connection_count(&self) -> usize {
@@ -226,7 +233,7 @@ impl BlockServer for NfcServer {
         broken: &mut Option<NfcConnection>,
         limit: Duration,
     ) -> Result<NfcConnection, AttemptError> {
-        let mut connection = self.connect(Some(self.size), limit, &mut steps::log_step).await?;
+        let mut connection = self.connect(limit, &mut StepList::default()).await?;
         if let Some(broken) = broken.take() {
             connection.carry_reads(broken);
         }

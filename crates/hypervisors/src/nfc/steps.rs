@@ -24,12 +24,16 @@ pub struct SurveyStep {
     pub result: String,
 }
 
-/// Takes the name and the result of a step that works.
-pub(super) type StepReport<'a> = &'a mut (dyn FnMut(&'static str, &str) + Send);
+/// The steps that have worked, which are also logged.
+#[derive(Default)]
+pub(super) struct StepList(Vec<SurveyStep>);
 
-/// A [`StepReport`] for a transfer.
-pub(super) fn log_step(step: &'static str, result: &str) {
-    tracing::debug!("{step}: {result}");
+impl StepList {
+    /// Adds a step with its result.
+    pub(super) fn add(&mut self, step: &'static str, result: String) {
+        tracing::debug!("{step}: {result}");
+        self.0.push(SurveyStep { step, works: true, result });
+    }
 }
 
 /// Takes all steps on the way to the disk in the file `path`, of `told` bytes, of the machine for
@@ -43,14 +47,11 @@ pub(crate) fn try_steps(
     let network = Arc::clone(&desk.network);
     let limit = network.retry_policy.idle_limit();
     let server = NfcServer::new(desk, path, told);
-    let mut steps = Vec::new();
-    let mut report = |step: &'static str, result: &str| {
-        steps.push(SurveyStep { step, works: true, result: result.to_owned() })
-    };
+    let mut steps = StepList::default();
     let trying = async {
-        let mut connection = server.connect(told, limit, &mut report).await?;
+        let mut connection = server.connect(limit, &mut steps).await?;
         let agreed = if told.is_some() { ", as vSphere says" } else { "" };
-        report("open", &format!("{path} has {} bytes{agreed}", connection.file.capacity));
+        steps.add("open", format!("{path} has {} bytes{agreed}", connection.file.capacity));
         let used = match connection.list_used(limit).await? {
             Ok(_) => "the host lists them".to_owned(),
             Err(error) => {
@@ -58,20 +59,18 @@ pub(crate) fn try_steps(
                 format!("the host does not list them, {other}: {error}")
             }
         };
-        report("used areas", &used);
+        steps.add("used areas", used);
         connection.close(limit).await;
         Ok(())
     };
-    match network.block_on(async { Ok(trying.await) })? {
-        Ok(()) => {}
-        Err(failure) => {
-            let error = AttemptError::into_error(failure);
-            if error.kind() == SourceErrorKind::Stopped {
-                return Err(error);
-            }
-            let step = STEPS.get(steps.len()).copied().unwrap_or_default();
-            steps.push(SurveyStep { step, works: false, result: error.to_string() });
+    let tried = network.block_on(async { Ok(trying.await) })?;
+    let StepList(mut steps) = steps;
+    if let Err(error) = tried.map_err(AttemptError::into_error) {
+        if error.kind() == SourceErrorKind::Stopped {
+            return Err(error);
         }
+        let step = STEPS.get(steps.len()).copied().unwrap_or_default();
+        steps.push(SurveyStep { step, works: false, result: error.to_string() });
     }
     Ok(steps)
 }

@@ -82,10 +82,10 @@ impl ClassicMessage {
 }
 
 /// Returns message 54 with what follows it: the names of the client and of its operation.
-pub fn encode_names(client: &str, operation: &str) -> Vec<u8> {
-    let message =
-        ClassicMessage::new(CLIENT_NAMES).with_numbers(length_of(client), length_of(operation));
-    [&message.0, client.as_bytes(), operation.as_bytes()].concat()
+pub fn encode_names(names: [&str; 2]) -> Vec<u8> {
+    let [client, operation] = names.map(length_of);
+    let message = ClassicMessage::new(CLIENT_NAMES).with_numbers(client, operation);
+    [&message.0[..], names.concat().as_bytes()].concat()
 }
 
 /// Encodes a frame: its header, its payload, and bytes that the header does not count.
@@ -98,21 +98,9 @@ pub fn encode_frame(kind: u32, operation: u32, payload: &[u8], extra: &[u8]) -> 
     bytes
 }
 
-/// Returns the payload of [`OPEN_SESSION`], which asks for this many buffers of this size.
-pub fn session_payload(buffer_bytes: u32, buffers: u32) -> [u8; 16] {
-    let mut payload = [0; 16];
-    put_bytes(&mut payload, 4, &buffer_bytes.to_le_bytes());
-    put_bytes(&mut payload, 8, &buffers.to_le_bytes());
-    payload
-}
-
 /// Returns the payload of [`OPEN_FILE`], which the path follows.
 pub fn open_payload(path: &str) -> [u8; OpenedFile::BYTES] {
-    let mut payload = [0; OpenedFile::BYTES];
-    put_bytes(&mut payload, 0, &length_of(path).to_le_bytes());
-    put_bytes(&mut payload, 16, &DISK.to_le_bytes());
-    put_bytes(&mut payload, 20, &OPEN_FLAGS.to_le_bytes());
-    payload
+    payload_of(&[(0, length_of(path)), (16, DISK), (20, OPEN_FLAGS)], &[])
 }
 
 /// Returns the payload of [`READ`] for `length` bytes at `offset`.
@@ -122,23 +110,24 @@ pub fn read_payload(
     offset: u64,
     length: u32,
 ) -> [u8; ReadFragment::BYTES] {
-    let mut payload = [0; ReadFragment::BYTES];
-    put_bytes(&mut payload, 0, &handle.to_le_bytes());
-    // 0 would be a write.
-    put_bytes(&mut payload, 8, &1u32.to_le_bytes());
-    put_bytes(&mut payload, 12, &compression.to_le_bytes());
-    put_bytes(&mut payload, 16, &offset.to_le_bytes());
-    for at in [24, 32, 36] {
-        put_bytes(&mut payload, at, &length.to_le_bytes());
-    }
-    payload
+    // With 0 at 8, it would be a write.
+    let numbers = [(8, 1), (12, compression), (24, length), (32, length), (36, length)];
+    payload_of(&numbers, &[(0, handle), (16, offset)])
 }
 
 /// Returns the payload of [`USED_BLOCKS`] for `count` chunks from `start` on.
 pub fn used_payload(handle: u64, chunk: u64, start: u64, count: u64) -> [u8; USED_BYTES] {
-    let mut payload = [0; USED_BYTES];
-    for (at, number) in [(0, handle), (16, chunk), (24, start), (32, count)] {
-        put_bytes(&mut payload, at, &number.to_le_bytes());
+    payload_of(&[], &[(0, handle), (16, chunk), (24, start), (32, count)])
+}
+
+/// Returns a payload with these numbers at these places.
+fn payload_of<const N: usize>(short: &[(usize, u32)], long: &[(usize, u64)]) -> [u8; N] {
+    let mut payload = [0; N];
+    for (at, number) in short {
+        put_bytes(&mut payload, *at, &number.to_le_bytes());
+    }
+    for (at, number) in long {
+        put_bytes(&mut payload, *at, &number.to_le_bytes());
     }
     payload
 }
@@ -213,9 +202,8 @@ impl OpenedFile {
     pub fn parse(
         payload: &[u8; Self::BYTES],
     ) -> Result<Result<Self, HostError>, ProtocolViolation> {
-        let status = read_u64(payload, 0);
-        if status != 0 {
-            return Ok(Err(HostError { code: status, text: String::new() }));
+        if let Err(error) = HostError::check_status(payload) {
+            return Ok(Err(error));
         }
         let capacity = read_u64(payload, 28);
         let sector_bytes = match read_u32(payload, 36) {
@@ -234,54 +222,40 @@ impl OpenedFile {
 }
 
 /// A part of the reply to a read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadFragment {
-    /// 0, or the host's error; then no bytes follow.
-    pub status: u64,
+    /// Where it lies on the disk.
+    pub part: Range<u64>,
     /// Compression of the bytes that follow.
     pub compression: u32,
-    request_offset: u64,
-    request_bytes: u32,
-    offset: u32,
-    /// Length without compression.
-    pub length: u32,
-    /// Number of bytes that follow.
-    pub data_bytes: u32,
+    /// Number of bytes that follow, at most as many as the part has.
+    pub data_bytes: usize,
 }
 
 impl ReadFragment {
     pub const BYTES: usize = 44;
 
-    /// Parses the payload.
-    pub fn parse(payload: &[u8; Self::BYTES]) -> Self {
-        Self {
-            status: read_u64(payload, 0),
-            compression: read_u32(payload, 12),
-            request_offset: read_u64(payload, 16),
-            request_bytes: read_u32(payload, 24),
-            offset: read_u32(payload, 28),
-            length: read_u32(payload, 32),
-            data_bytes: read_u32(payload, 36),
-        }
-    }
-
-    /// Returns where the fragment lies on the disk. Fails unless it belongs to a read of
-    /// `requested`.
-    pub fn locate(&self, requested: &Range<u64>) -> Result<Range<u64>, ProtocolViolation> {
-        let Self { request_offset, request_bytes, offset, length, data_bytes, .. } = *self;
+    /// Parses the payload. Fails unless the fragment belongs to a read of `requested`.
+    pub fn parse(
+        payload: &[u8; Self::BYTES],
+        requested: &Range<u64>,
+    ) -> Result<Self, ProtocolViolation> {
+        let request_offset = read_u64(payload, 16);
+        let [compression, request_bytes, offset, length, data_bytes] =
+            [12, 24, 28, 32, 36].map(|at| read_u32(payload, at));
         let start = request_offset.saturating_add(offset.into());
         let end = start.saturating_add(length.into());
         let is_repeated = request_offset == requested.start
             && u64::from(request_bytes) == requested.end - requested.start;
         let is_inside = length > 0 && end <= requested.end;
         // Data that does not shrink is sent as it is.
-        let fits = if self.compression == 0 {
-            data_bytes == length
-        } else {
-            data_bytes > 0 && data_bytes <= length
+        let fits = match compression {
+            0 => data_bytes == length,
+            _ => data_bytes > 0 && data_bytes <= length,
         };
         if is_repeated && is_inside && fits {
-            return Ok(start..end);
+            let data_bytes = usize::try_from(data_bytes).unwrap_or(usize::MAX);
+            return Ok(Self { part: start..end, compression, data_bytes });
         }
         Err(ProtocolViolation(format!(
             "a fragment of {length} bytes at {offset}, sent as {data_bytes} bytes, of a read of {request_bytes} bytes at {request_offset} \
@@ -310,6 +284,14 @@ impl HostError {
             return Err(ProtocolViolation(format!("an error with a text of {length} bytes")));
         }
         Ok((read_u64(payload, 0), length))
+    }
+
+    /// Returns the error of a reply that begins with its status, which no text follows.
+    pub fn check_status(payload: &[u8]) -> Result<(), Self> {
+        match read_u64(payload, 0) {
+            0 => Ok(()),
+            code => Err(Self { code, text: String::new() }),
+        }
     }
 
     /// Creates the error from its code and its text.
@@ -356,36 +338,27 @@ mod tests {
 
     use super::*;
 
-    /// A fragment of 512 bytes at 1024 of a read of 4096 bytes at 8192.
-    fn fragment() -> ReadFragment {
-        ReadFragment {
-            status: 0,
-            compression: 0,
-            request_offset: 8192,
-            request_bytes: 4096,
-            offset: 1024,
-            length: 512,
-            data_bytes: 512,
-        }
-    }
-
     #[test]
     fn a_fragment_must_answer_its_request() {
-        let requested = 8192..12288;
-        assert_eq!(fragment().locate(&requested).unwrap(), 9216..9728);
-        let packed = ReadFragment { compression: 3, data_bytes: 8, ..fragment() };
-        assert!(packed.locate(&requested).is_ok());
+        // Of 512 bytes at 1024, of a read of 4096 bytes at 8192.
+        let parse = |changes: &[(usize, u32)]| {
+            let usual = [(16, 8192), (24, 4096), (28, 1024), (32, 512), (36, 512)];
+            let payload = payload_of(&[&usual, changes].concat(), &[]);
+            ReadFragment::parse(&payload, &(8192..12288))
+        };
+        assert_eq!(parse(&[]).unwrap().part, 9216..9728);
+        assert!(parse(&[(12, 3), (36, 8)]).is_ok());
         for wrong in [
-            ReadFragment { request_offset: 8191, ..fragment() },
-            ReadFragment { request_bytes: 4095, ..fragment() },
-            ReadFragment { offset: 3585, ..fragment() },
-            ReadFragment { offset: u32::MAX, ..fragment() },
-            ReadFragment { length: 0, data_bytes: 0, ..fragment() },
-            ReadFragment { data_bytes: 511, ..fragment() },
-            ReadFragment { data_bytes: 513, ..packed },
-            ReadFragment { data_bytes: 0, ..packed },
+            &[(16, 8191)][..],
+            &[(24, 4095)],
+            &[(28, 3585)],
+            &[(28, u32::MAX)],
+            &[(32, 0), (36, 0)],
+            &[(36, 511)],
+            &[(12, 3), (36, 513)],
+            &[(12, 3), (36, 0)],
         ] {
-            assert!(wrong.locate(&requested).is_err(), "{wrong:?}");
+            assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }
 
@@ -397,19 +370,13 @@ mod tests {
         assert_eq!(used(33), Ok(8));
         assert!(used(32).is_err());
         assert!(parse_used(&used_payload(0, 0, 0, MAX_CHUNKS + 1), MAX_CHUNKS + 1).is_err());
-        let text = |bytes: u32| {
-            let mut payload = [0; HostError::BYTES];
-            put_bytes(&mut payload, 12, &bytes.to_le_bytes());
-            HostError::parse(&payload)
-        };
+        let text = |bytes: u32| HostError::parse(&payload_of(&[(12, bytes)], &[]));
         assert_eq!(text(4096), Ok((0, 4096)));
         assert!(text(4097).is_err());
         for (capacity, sector, is_right) in
             [(1024u64, 0u32, true), (8192, 4096, true), (1025, 512, false), (8192, 520, false)]
         {
-            let mut payload = [0; OpenedFile::BYTES];
-            put_bytes(&mut payload, 28, &capacity.to_le_bytes());
-            put_bytes(&mut payload, 36, &sector.to_le_bytes());
+            let payload = payload_of(&[(36, sector)], &[(28, capacity)]);
             assert_eq!(OpenedFile::parse(&payload).is_ok(), is_right, "{capacity} {sector}");
         }
     }
@@ -419,8 +386,8 @@ mod tests {
         fn arbitrary_bytes_are_parsed_or_refused(
             bytes in any::<[u8; 44]>(), header in any::<[u8; 16]>(), start in 0u64..1 << 40, length in 1u64..1 << 20,
         ) {
-            if let Ok(place) = ReadFragment::parse(&bytes).locate(&(start..start + length)) {
-                prop_assert!(place.start >= start && place.end <= start + length);
+            if let Ok(fragment) = ReadFragment::parse(&bytes, &(start..start + length)) {
+                prop_assert!(fragment.part.start >= start && fragment.part.end <= start + length);
             }
             prop_assert!(FrameHeader::parse(&header).is_err());
             prop_assert!(!matches!(HostError::parse(&header), Ok((_, length)) if length > MAX_TEXT_BYTES));
