@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fetch::Network;
-use fetch::engine::{RemoteBody, check_range, collect_chunks};
+use fetch::engine::{ObjectRegions, RemoteBody, check_range, collect_chunks};
 use fetch::retry::{AttemptError, with_time_limit};
 use parking_lot::Mutex;
 use stream::error::{SourceError, SourceErrorKind};
@@ -122,7 +122,7 @@ pub trait BlockConnection: Sized + Send + 'static {
     }
 }
 
-/// Limits of what is requested on one connection before it has arrived.
+/// Limits of what one connection requests before it has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
     /// Most reads.
@@ -150,6 +150,11 @@ pub trait BlockServer: Send + Sync + 'static {
 
     /// Returns the size of the disk in bytes.
     fn disk_bytes(&self) -> u64;
+
+    /// Returns the ranges of the disk that contain data, if they are known.
+    fn data_ranges(&self) -> Option<&[Range<u64>]> {
+        None
+    }
 
     /// Returns over how many connections the whole disk is read, if the server allows so many.
     fn connection_count(&self) -> usize;
@@ -192,9 +197,15 @@ impl<S: BlockServer> BlockSource<S> {
     }
 
     /// Returns the body of `ranges`, which are read over the first connection and `more`.
-    fn body_of(&self, ranges: Arc<[Range<u64>]>, more: Vec<S::Connection>) -> Box<dyn SourceBody> {
+    fn body_of(
+        &self,
+        ranges: Arc<[Range<u64>]>,
+        regions: Option<ObjectRegions>,
+        more: Vec<S::Connection>,
+    ) -> Box<dyn SourceBody> {
         let (server, connections) = (Arc::clone(&self.server), more.len() + 1);
-        let selection = DiskSelection { server, ranges, connections, more: Mutex::new(more) };
+        let more = Mutex::new(more);
+        let selection = DiskSelection { server, ranges, regions, connections, more };
         Box::new(RemoteBody::new(Arc::new(selection), self.first.lock().take(), true))
     }
 
@@ -242,7 +253,7 @@ impl<S: BlockServer> BlockSource<S> {
 impl<S: BlockServer> RangedDisk for BlockSource<S> {
     fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Result<Box<dyn SourceBody>, SourceError> {
         // One connection is enough: most ranges are small, and many requests are in flight on it.
-        Ok(self.body_of(Arc::clone(ranges), Vec::new()))
+        Ok(self.body_of(Arc::clone(ranges), None, Vec::new()))
     }
 }
 
@@ -264,8 +275,12 @@ impl<S: BlockServer> Source for BlockSource<S> {
     }
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
+        let more = self.server.network().block_on(self.connect_more())?;
+        // Several connections get equal parts of the data, whatever lies between.
+        let data = self.server.data_ranges().filter(|_| !more.is_empty());
+        let regions = data.map(|data| ObjectRegions::new(data.iter().cloned()));
         let whole = std::iter::once(0..self.server.disk_bytes()).collect();
-        Ok(self.body_of(whole, self.server.network().block_on(self.connect_more())?))
+        Ok(self.body_of(whole, regions, more))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fetch::Network;
-use fetch::engine::{ConnectionOutlet, RemoteObject};
+use fetch::engine::{ConnectionOutlet, ObjectRegions, RemoteObject};
 use fetch::error::stopped_error;
 use parking_lot::Mutex;
 use stream::buffer::CHUNK_BYTES;
@@ -23,6 +23,8 @@ pub(super) struct DiskSelection<S: BlockServer> {
     pub(super) server: Arc<S>,
     /// The ranges, in order and not empty. An empty disk has one empty range.
     pub(super) ranges: Arc<[Range<u64>]>,
+    /// The parts of the object with data, if it is read over several connections.
+    pub(super) regions: Option<ObjectRegions>,
     /// Number of connections over which they are read.
     pub(super) connections: usize,
     /// Connections that are open already, without the first one.
@@ -45,6 +47,10 @@ impl<S: BlockServer> RemoteObject for DiskSelection<S> {
 
     fn connection_count(&self) -> usize {
         self.connections
+    }
+
+    fn data_regions(&self) -> Option<&ObjectRegions> {
+        self.regions.as_ref()
     }
 
     async fn read_ranges(

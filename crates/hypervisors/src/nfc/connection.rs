@@ -54,7 +54,6 @@ struct NfcOperation {
     /// The number of the read that it belongs to.
     number: u64,
     range: Range<u64>,
-    left_bytes: u64,
 }
 
 impl NfcConnection {
@@ -132,13 +131,12 @@ impl NfcConnection {
             request.is_done = true;
             return Ok(());
         };
-        let left_bytes = range.end - range.start;
         // Longer reads are never requested.
-        let length = u32::try_from(left_bytes).unwrap_or(u32::MAX);
-        let handle = self.file.handle;
-        let payload = wire::read_payload(handle, self.compression, range.start, length);
+        let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+        let (handle, compression) = (self.file.handle, self.compression);
+        let payload = wire::read_payload(handle, compression, range.start, length);
         let operation = self.link.send_frame(wire::READ, &payload, &[]).await?;
-        self.operations.push(NfcOperation { operation, number, range, left_bytes });
+        self.operations.push(NfcOperation { operation, number, range });
         Ok(())
     }
 
@@ -174,9 +172,7 @@ impl NfcConnection {
         let open = self.find_operation(header.operation)?;
         let ReadFragment { part, compression, data_bytes } =
             ReadFragment::parse(&payload, &open.range)?;
-        let (number, length) = (open.number, part.end - part.start);
-        open.left_bytes = open.left_bytes.saturating_sub(length);
-        let is_last = open.left_bytes == 0;
+        let (number, end, length) = (open.number, open.range.end, part.end - part.start);
         let assembly = self.inflight.find(number)?.assembly_mut()?;
         assembly.check_part(part.start, length)?;
         if compression == fragment::NONE {
@@ -195,7 +191,7 @@ impl NfcConnection {
         }
         // Only whole fragments count, because what is missing is requested again in whole sectors.
         assembly.mark_received(part)?;
-        if !is_last {
+        if assembly.first_missing().is_some_and(|missing| missing.start < end) {
             return Ok(());
         }
         self.operations.retain(|open| open.operation != header.operation);

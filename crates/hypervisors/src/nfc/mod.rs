@@ -86,7 +86,7 @@ pub struct NfcServer {
     desk: Arc<TicketDesk>,
     /// The file of the disk, such as `[datastore1] vm/disk.vmdk`.
     path: String,
-    /// Its size in bytes, if vSphere or the host has told it.
+    /// Size of the disk in bytes, if vSphere or the host has told it.
     size: Option<u64>,
     /// Number of attempts in which the port of the host could not be connected to.
     unreached: AtomicU32,
@@ -216,6 +216,10 @@ impl BlockServer for NfcServer {
 
     fn disk_bytes(&self) -> u64 {
         self.size.unwrap_or_default()
+    }
+
+    fn data_ranges(&self) -> Option<&[Range<u64>]> {
+        self.used.as_deref()
     }
 
     fn connection_count(&self) -> usize {
