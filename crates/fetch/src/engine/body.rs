@@ -48,8 +48,8 @@ impl<R: RemoteObject> RemoteBody<R> {
     /// not have proved that it supports ranges.
     pub(crate) fn with_growth(mut self, may_grow: bool) -> Self {
         if may_grow {
-            self.growth = Some(Arc::default());
-            self.remote.network().observer.record_connections(1, "one is enough so far");
+            let growth = ConnectionGrowth::new(&self.remote.network().observer);
+            self.growth = Some(Arc::new(Mutex::new(growth)));
         }
         self
     }

@@ -17,7 +17,6 @@
 
 mod body;
 mod crew;
-mod gauge;
 mod growth;
 mod pump;
 mod regions;
@@ -37,11 +36,11 @@ use stream::zeros::ZEROS;
 
 pub use self::body::RemoteBody;
 use self::crew::{SegmentCrew, early_end_error};
-use self::gauge::ConnectionGauge;
 use self::growth::ConnectionGrowth;
 use self::pump::BridgePump;
 use self::regions::ObjectPieces;
 pub use self::regions::ObjectRegions;
+use self::segment::ConnectionGauge;
 use crate::error::{invalid_error, stopped_error};
 use crate::network::Network;
 

@@ -34,6 +34,11 @@ impl ObjectPieces {
         self.next()
     }
 
+    /// Lets the next piece begin at `position` or later.
+    pub(super) fn continue_at(&mut self, position: u64) {
+        self.left.start = position;
+    }
+
     /// Returns the bytes after the last piece.
     pub(super) fn left(&self) -> Range<u64> {
         self.left.clone()
