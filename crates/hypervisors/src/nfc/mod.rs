@@ -34,6 +34,7 @@ use fetch::retry::{AttemptError, with_time_limit};
 use stream::error::{SourceError, SourceErrorKind};
 
 use self::connection::{NfcConnection, READ_BYTES};
+pub use self::fragment::NfcEncoding;
 use self::steps::StepList;
 pub use self::steps::SurveyStep;
 pub(crate) use self::steps::try_steps;
@@ -55,28 +56,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Number of attempts to connect to the port of a host whose disk can be read in another way.
 const PORT_ATTEMPTS: u32 = 3;
-
-/// How the bytes of a disk travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum NfcEncoding {
-    /// Encrypted and without zeros, which costs the host almost nothing.
-    #[default]
-    SkipZeros,
-    /// Encrypted and compressed by the host, for slow networks. A public client measured half of
-    /// the bytes, and a lower rate on fast networks.
-    Zlib,
-    /// Without zeros and unencrypted, as VMware's transport `nbd`.
-    Clear,
-}
-
-impl NfcEncoding {
-    fn compression(self) -> u32 {
-        match self {
-            Self::Zlib => fragment::ZLIB,
-            Self::SkipZeros | Self::Clear => fragment::SKIP_ZEROS,
-        }
-    }
-}
 
 /// A disk with its first connection open.
 pub type NfcSource = BlockSource<NfcServer>;

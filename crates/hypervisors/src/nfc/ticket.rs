@@ -13,9 +13,9 @@ use url::Url;
 
 use super::NfcEncoding;
 use crate::pin::Thumbprint;
-use crate::vddk::VddkOptions;
 use crate::vddk::answer::{ManagedObjectReference, VsphereFault};
 use crate::vddk::soap::{LOGOUT_LIMIT, VsphereSession};
+use crate::vddk::{VddkOptions, VddkSourceOptions};
 use crate::xml::XmlElement;
 
 /// The port of a host, if the ticket names none.
@@ -46,6 +46,23 @@ pub struct TicketDesk {
     host: OnceLock<String>,
 }
 
+/// A desk that gives tickets. Dropping it logs out, and blocks, so it must not be dropped inside an
+/// asynchronous task.
+pub(crate) struct OpenDesk(pub(crate) Arc<TicketDesk>);
+
+impl Drop for OpenDesk {
+    fn drop(&mut self) {
+        let TicketDesk { network, session, .. } = &*self.0;
+        network.handle.block_on(async {
+            // Another task may be waiting for vSphere.
+            let kept = tokio::time::timeout(LOGOUT_LIMIT, session.lock()).await;
+            if let Some(mut session) = kept.ok().and_then(|mut kept| kept.take()) {
+                session.close().await;
+            }
+        });
+    }
+}
+
 /// A permission for one connection. It contains a secret, so it is never printed.
 pub(super) struct NfcTicket {
     pub(super) host: String,
@@ -59,20 +76,22 @@ pub(super) struct NfcTicket {
 
 impl TicketDesk {
     /// Creates the desk for `machine` of the vSphere of `options`.
-    pub(crate) fn new(
+    pub(crate) fn open(
         options: &VddkOptions,
         machine: &ManagedObjectReference,
         network: &Arc<Network>,
-    ) -> Self {
-        Self {
+    ) -> OpenDesk {
+        let VddkSourceOptions { has_certificates, thumbprint, .. } = &options.access;
+        OpenDesk(Arc::new(Self {
             endpoint: options.endpoint.clone(),
             network: Arc::clone(network),
             machine: machine.clone(),
-            is_verified: options.access.verifies_hosts(network),
+            // A host of which vSphere names no thumbprint.
+            is_verified: !network.insecure && (*has_certificates || thumbprint.is_some()),
             encoding: options.access.transport.host_encoding(),
             session: Mutex::new(None),
             host: OnceLock::new(),
-        }
+        }))
     }
 
     /// Returns a new ticket, with which a connection must be opened immediately.
@@ -101,24 +120,12 @@ impl TicketDesk {
         self.host.get().map(String::as_str).unwrap_or_default()
     }
 
-    /// Logs out. Blocks, so it must not be called inside an asynchronous task.
-    pub fn close(&self) {
-        self.network.handle.block_on(async {
-            // Another task may be waiting for vSphere.
-            let kept = tokio::time::timeout(LOGOUT_LIMIT, self.session.lock()).await;
-            if let Some(mut session) = kept.ok().and_then(|mut kept| kept.take()) {
-                session.close().await;
-            }
-        });
-    }
-
     async fn request_ticket(&self, session: &mut VsphereSession) -> Result<NfcTicket, SourceError> {
         let service = find_service(session).await?;
         let machine = self.machine.to_xml("vm");
         let ticket = session.call_method(&service, "NfcGetVmFiles", &machine).await?;
         // A host that was asked directly does not name itself.
-        let server = self.endpoint.host_str().unwrap_or_default();
-        let server = server.trim_matches(['[', ']']);
+        let server = self.endpoint.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let ticket = NfcTicket::from_xml(&ticket, server, self.encoding)?;
         self.host.get_or_init(|| ticket.host.clone());
         Ok(ticket)

@@ -24,6 +24,7 @@ mod lease;
 mod log;
 mod nbdkit;
 mod options;
+mod reading;
 pub(crate) mod soap;
 mod source;
 mod survey;
@@ -31,8 +32,8 @@ mod survey;
 pub use program::report::VddkInfo;
 
 pub use self::inventory::MachineEntry;
-pub use self::nbdkit::{END_LIMIT, RUN_WITH_PARENT, VddkInstallation};
-pub use self::options::{VddkOptions, VddkSourceOptions, VmwareTransport};
+pub use self::nbdkit::{END_LIMIT, RUN_WITH_PARENT};
+pub use self::options::{VddkInstallation, VddkOptions, VddkSourceOptions, VmwareTransport};
 pub use self::soap::require_credentials;
 pub use self::source::VddkSource;
 pub use self::survey::{MachineSurvey, VmwareSurvey};

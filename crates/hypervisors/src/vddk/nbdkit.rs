@@ -21,9 +21,9 @@ use stream::error::{SourceError, SourceErrorKind, ThreadStartError, errno_text};
 use tokio_util::sync::CancellationToken;
 
 use super::log::ProgramLog;
-use super::options::VddkSourceOptions;
+use super::options::{OBJECTS, VddkInstallation, VddkSourceOptions};
+use super::reading::VddkReadState;
 use super::soap::require_credentials;
-use super::source::VddkReadState;
 
 /// Command that makes this program a keeper: a process that runs the program named after it, and
 /// ends that program when the keeper's own standard input ends.
@@ -39,9 +39,6 @@ pub(super) const NBDKIT: &str = "nbdkit";
 const SOCKET: &str = "nbd.sock";
 const PID_FILE: &str = "nbd.pid";
 const PASSWORD_FILE: &str = "password";
-
-/// Folder of the library's shared objects, in its directory.
-const OBJECTS: &str = "lib64";
 
 /// Names of the library that nbdkit 1.42 looks for, newest first (plugins/vddk/vddk.c).
 const NAMES_OF_NBDKIT: [&str; 3] =
@@ -70,44 +67,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Time for a signal that has ended the program to reach the importer as well.
 const SIGNAL_DELAY: Duration = Duration::from_millis(200);
 
-/// Paths of the library and of its plugins.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VddkInstallation {
-    /// Directory of VMware's library, which is in its folder `lib64`. Not needed with a plugin for
-    /// tests.
-    pub library: PathBuf,
-    /// A mock plugin, which is used instead of `vddk` if the file exists.
-    pub test_plugin: PathBuf,
-    /// A file with more options for the library, which is used if it exists.
-    pub config_file: PathBuf,
-}
-
-impl Default for VddkInstallation {
-    fn default() -> Self {
-        Self::of_pod(|path| path.into())
-    }
-}
-
 impl VddkInstallation {
-    /// Returns the paths in a CDI pod; `at` maps absolute paths of the pod.
-    pub fn of_pod(at: impl Fn(&str) -> PathBuf) -> Self {
-        Self {
-            library: at("/opt/vmware-vix-disklib-distrib"),
-            test_plugin: at("/opt/testing/libvddk-test-plugin.so"),
-            config_file: at("/vddk-args/vddk-config-file"),
-        }
-    }
-
-    /// True if the side-car image contains a plugin for tests.
-    pub(super) fn is_for_tests(&self) -> bool {
-        self.test_plugin.exists()
-    }
-
-    /// Returns the folder of the library's shared objects.
-    pub(super) fn objects_path(&self) -> PathBuf {
-        self.library.join(OBJECTS)
-    }
-
     /// Returns the directory of the library for nbdkit. For version 9 it is a copy of the directory
     /// in `folder`, made of links, in which the library also has the name that nbdkit 1.42 looks
     /// for.

@@ -1,5 +1,6 @@
 //! How the bytes of VMware disks are read.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -7,11 +8,12 @@ use fetch::Network;
 use stream::error::{SourceError, SourceErrorKind};
 use url::Url;
 
-use super::answer::ManagedObjectReference;
-use super::nbdkit::VddkInstallation;
 use crate::checkpoints::Checkpoints;
-use crate::nfc::{NfcEncoding, TicketDesk};
+use crate::nfc::NfcEncoding;
 use crate::pin::Thumbprint;
+
+/// Folder of the library's shared objects, in its directory.
+pub(super) const OBJECTS: &str = "lib64";
 
 /// A disk, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +49,45 @@ pub struct VddkSourceOptions {
     pub installation: VddkInstallation,
     /// How the bytes of the disk are read.
     pub transport: VmwareTransport,
+}
+
+/// Paths of the library and of its plugins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VddkInstallation {
+    /// Directory of VMware's library, which is in its folder `lib64`. Not needed with a plugin for
+    /// tests.
+    pub library: PathBuf,
+    /// A mock plugin, which is used instead of `vddk` if the file exists.
+    pub test_plugin: PathBuf,
+    /// A file with more options for the library, which is used if it exists.
+    pub config_file: PathBuf,
+}
+
+impl Default for VddkInstallation {
+    fn default() -> Self {
+        Self::of_pod(|path| path.into())
+    }
+}
+
+impl VddkInstallation {
+    /// Returns the paths in a CDI pod; `at` maps absolute paths of the pod.
+    pub fn of_pod(at: impl Fn(&str) -> PathBuf) -> Self {
+        Self {
+            library: at("/opt/vmware-vix-disklib-distrib"),
+            test_plugin: at("/opt/testing/libvddk-test-plugin.so"),
+            config_file: at("/vddk-args/vddk-config-file"),
+        }
+    }
+
+    /// True if the side-car image contains a plugin for tests.
+    pub(super) fn is_for_tests(&self) -> bool {
+        self.test_plugin.exists()
+    }
+
+    /// Returns the folder of the library's shared objects.
+    pub(super) fn objects_path(&self) -> PathBuf {
+        self.library.join(OBJECTS)
+    }
 }
 
 /// How the bytes of a disk are read.
@@ -111,11 +152,6 @@ impl VddkSourceOptions {
         }
     }
 
-    /// True if a host of which vSphere names no thumbprint is verified.
-    pub(crate) fn verifies_hosts(&self, network: &Network) -> bool {
-        !network.insecure && (self.has_certificates || self.thumbprint.is_some())
-    }
-
     /// True if a plugin for tests reads the disk.
     pub(super) fn is_for_tests(&self) -> bool {
         self.uses_nbdkit() && self.installation.is_for_tests()
@@ -148,24 +184,5 @@ impl VddkSourceOptions {
             }
         };
         Ok(network.clone_with(|network| network.tls = tls))
-    }
-}
-
-/// A desk that gives tickets for a machine. Dropping it logs out.
-pub(super) struct OpenDesk(pub(super) Arc<TicketDesk>);
-
-impl OpenDesk {
-    pub(super) fn new(
-        options: &VddkOptions,
-        machine: &ManagedObjectReference,
-        network: &Arc<Network>,
-    ) -> Self {
-        Self(Arc::new(TicketDesk::new(options, machine, network)))
-    }
-}
-
-impl Drop for OpenDesk {
-    fn drop(&mut self) {
-        self.0.close();
     }
 }

@@ -1,5 +1,4 @@
-//! A VMware disk that is open, and its body. Errors include reasons from nbdkit's log, and at the
-//! end vSphere is asked whether the snapshot is unchanged.
+//! A VMware disk that is open, and its body.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,22 +10,21 @@ use fetch::error::invalid_error;
 use fetch::retry::with_lookup_limit;
 use program::report::VddkInfo;
 use stream::changes::ChangedRanges;
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::SourceError;
 use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
-use tokio_util::sync::CancellationToken;
 
-use super::answer::resized_error;
 use super::changes::{find_changes, list_used_areas};
-use super::disk::{LocatedDisk, find_disk};
+use super::disk::find_disk;
 use super::lease::{delta_error, open_lease};
 use super::log::ProgramLog;
 use super::nbdkit::NbdkitProcess;
-use super::options::{OpenDesk, VddkOptions, VmwareTransport};
+use super::options::{VddkOptions, VmwareTransport};
+use super::reading::{DiskSupply, VddkReadState};
 use super::soap::VsphereSession;
 use crate::blocks::RangedDisk;
 use crate::nbd::{NbdSource, NbdUri};
-use crate::nfc::NfcSource;
+use crate::nfc::{NfcSource, TicketDesk};
 
 /// Longest time for which connecting to nbdkit is retried. nbdkit closes the connection if VMware's
 /// library does not open the disk, which is nearly always final; vSphere has answered before.
@@ -41,9 +39,6 @@ pub struct VddkSource {
     changes: Option<ChangedRanges>,
     reading: VddkReadState,
 }
-
-/// The program or the tickets that the bytes of a disk depend on, until it is dropped.
-pub(super) type DiskSupply = Option<Box<dyn Send + Sync>>;
 
 impl VddkSource {
     /// Finds the disk, and opens it on its host or with nbdkit. Must be called on the thread that
@@ -96,7 +91,7 @@ fn open_on_host(reading: &VddkReadState) -> Result<(Box<dyn RangedDisk>, DiskSup
     let VddkReadState { options: VddkOptions { endpoint, access, .. }, network, found, .. } =
         reading;
     if access.transport != VmwareTransport::Lease {
-        let desk = OpenDesk::new(&reading.options, &found.machine, network);
+        let desk = TicketDesk::open(&reading.options, &found.machine, network);
         let listing = list_used_areas(endpoint, found, network);
         let is_optional = access.transport == VmwareTransport::Auto && found.since.is_none();
         let (file, capacity) = (&found.disk.file, found.disk.capacity);
@@ -177,89 +172,6 @@ fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
         other => other,
     };
     Err(invalid_error(format!("the {name} architecture does not support VDDK")))
-}
-
-/// The state of a disk that is being read.
-#[derive(Clone)]
-pub(super) struct VddkReadState {
-    /// The name of the source in logs.
-    pub(super) name: String,
-    pub(super) options: VddkOptions,
-    pub(super) network: Arc<Network>,
-    pub(super) found: LocatedDisk,
-    /// The log of nbdkit; empty if the disk is read without it.
-    pub(super) log: Arc<ProgramLog>,
-    /// Cancelled when nbdkit has ended, so that every wait for it ends at once instead of at its
-    /// time limit.
-    pub(super) gone: CancellationToken,
-}
-
-impl VddkReadState {
-    /// Adds the reason from nbdkit's log to `error`.
-    fn explain_error(&self, error: SourceError) -> SourceError {
-        // The connection to nbdkit is cancelled as soon as nbdkit has ended, so its error looks
-        // like a stop.
-        let is_dead = self.gone.is_cancelled() && !self.network.stop.is_cancelled();
-        let reason = self.log.last_errors();
-        match error.kind() {
-            SourceErrorKind::Stopped if is_dead => {
-                let message = format!("nbdkit ended while the disk was read: {reason}");
-                SourceError::new(SourceErrorKind::Io, message).with_cause(error)
-            }
-            kind if kind != SourceErrorKind::Stopped && !reason.is_empty() => {
-                SourceError::new(kind, format!("{error}: {reason}")).with_cause(error)
-            }
-            _ => error,
-        }
-    }
-
-    /// Checks `changes` against the size of the open disk.
-    fn on_exported(
-        &self,
-        changes: ChangedRanges,
-        exported: u64,
-    ) -> Result<ChangedRanges, SourceError> {
-        let told = changes.disk_bytes();
-        let agreed = if self.options.access.is_for_tests() {
-            // In CDI's tests the plugin serves a file of 46137344 bytes, although vSphere reports a
-            // disk of 2 GiB. All changes have to lie in that file. Before anything is written, it
-            // is checked that the target has room for the file.
-            ChangedRanges::new(exported, changes.ranges().iter().cloned())
-        } else {
-            // Both are the size of one disk in one snapshot. If they differ, vSphere and the
-            // library look at different disks, or at states before and after a resize, and the
-            // bytes that would be read are not the changed bytes. Upstream copies them.
-            (exported == told).then_some(changes)
-        };
-        agreed.ok_or_else(|| resized_error(told, exported, "the VDDK library"))
-    }
-
-    /// Asks vSphere again after everything was read: if the snapshot was removed meanwhile, the
-    /// data may have changed during the read.
-    fn check_unchanged(&self) -> Result<(), SourceError> {
-        let LocatedDisk { snapshot: Some(snapshot), disk, .. } = &self.found else {
-            return Ok(());
-        };
-        let checking =
-            VsphereSession::run(&self.options.endpoint, &self.network, async |session| {
-                let finding = disk.at_snapshot(session, snapshot, &snapshot.name);
-                let now = with_lookup_limit(finding).await?;
-                (now == *disk).then_some(()).ok_or_else(|| {
-                    invalid_error(format!(
-                        "the disk in the snapshot {} was {} when reading began and is {} now",
-                        snapshot.name, disk.file, now.file
-                    ))
-                })
-            });
-        self.network.block_on(checking).map_err(|error| match error.kind() {
-            SourceErrorKind::Stopped => error,
-            _ => SourceError::with_context(
-                SourceErrorKind::Changed,
-                "the snapshot has changed since reading began, start this stage again",
-                error,
-            ),
-        })
-    }
 }
 
 /// The bytes of the disk. The end is reported only if the snapshot still exists in vSphere.

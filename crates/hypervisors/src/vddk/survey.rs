@@ -14,10 +14,10 @@ use super::disk::{
     DEVICES, LocatedDisk, SnapshotEntry, VirtualDisk, find_snapshot, list_disks, list_snapshots,
 };
 use super::inventory::{MachineEntry, find_machine, list_machines};
-use super::nbdkit::{NBDKIT, VddkInstallation};
-use super::options::{OpenDesk, VddkOptions};
+use super::nbdkit::NBDKIT;
+use super::options::{VddkInstallation, VddkOptions};
 use super::soap::VsphereSession;
-use crate::nfc::{SurveyStep, library_version, try_steps};
+use crate::nfc::{SurveyStep, TicketDesk, library_version, try_steps};
 
 /// A server or a machine, which an address without a disk names.
 #[derive(Debug, Serialize)]
@@ -56,7 +56,7 @@ impl VmwareSurvey {
         });
         let (mut survey, disk) = network.block_on(asking)?;
         if let (Self::Machine(survey), Some(found)) = (&mut survey, disk) {
-            let desk = OpenDesk::new(options, &found.machine, &network);
+            let desk = TicketDesk::open(options, &found.machine, &network);
             let listing = list_used_areas(&options.endpoint, &found, &network);
             let (file, capacity) = (&found.disk.file, found.disk.capacity);
             survey.steps.extend(try_steps(Arc::clone(&desk.0), file, capacity, listing)?);
