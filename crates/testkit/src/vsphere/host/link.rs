@@ -131,8 +131,10 @@ impl<'a> HostLink<'a> {
         loop {
             let next = if self.pending.is_empty() {
                 let first = frames.recv().await;
-                // More requests of the client may arrive in the meantime.
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                if self.habits.is_shuffling {
+                    // More requests of the client may arrive in the meantime.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
                 first
             } else {
                 frames.try_recv().ok()
@@ -305,14 +307,11 @@ impl<'a> HostLink<'a> {
             && self.pending.is_empty();
         expect(is_right, &format!("used blocks {payload:02x?}"))?;
         let mut bitmap = vec![0u8; usize::try_from(count.div_ceil(32) * 4).or_fail("a bitmap")];
-        let mut content = vec![0; usize::try_from(chunk).or_fail("a chunk")];
+        let mut piece = [0; 4096];
         for index in 0..count {
             let place = start + index * chunk;
-            if next_data(file, place) >= place + chunk {
-                continue;
-            }
-            file.read_exact_at(&mut content, place)?;
-            if content.iter().any(|byte| *byte != 0) {
+            let mut pieces = (next_data(file, place)..place + chunk).step_by(piece.len());
+            if pieces.any(|at| file.read_exact_at(&mut piece, at).is_ok() && piece != [0; 4096]) {
                 bitmap[usize::try_from(index / 8).or_fail("a byte")] |= 1 << (index % 8);
             }
         }
