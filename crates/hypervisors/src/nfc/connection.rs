@@ -1,6 +1,7 @@
 //! The list of used areas, and reads, on an open disk. Several reads are under way; the fragments
 //! of their replies arrive in any order.
 
+use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub struct NfcConnection {
     /// True after a read that the host refused. Such a connection is given up, because it is not
     /// confirmed how the reply continues.
     has_failed: bool,
+    /// True after an error about used areas, which a reply of zeros may follow.
+    may_get_zeros: bool,
     /// The used areas, if they are known.
     pub(super) used: Option<UsedAreas>,
 }
@@ -67,6 +70,7 @@ impl NfcConnection {
             operations: Vec::new(),
             carried: Vec::new(),
             has_failed: false,
+            may_get_zeros: false,
             used: None,
         }
     }
@@ -103,7 +107,10 @@ impl NfcConnection {
             let listed = with_time_limit(limit, listing).await;
             let bitmap = match listed.map_err(|failure| failure.with_context(&self.place))? {
                 Ok(bitmap) => bitmap,
-                Err(error) => return Ok(Err(self.explain(&error))),
+                Err(error) => {
+                    self.may_get_zeros = true;
+                    return Ok(Err(self.explain(&error)));
+                }
             };
             let bits = bitmap.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
             let chunks = (start..end).step_by(CHUNK).zip(bits);
@@ -151,8 +158,7 @@ impl NfcConnection {
         let header = self.link.read_header().await?;
         match header.kind {
             wire::READ => self.receive_fragment(header).await,
-            // Zeros may follow an error about used areas.
-            wire::USED_BLOCKS => {
+            wire::USED_BLOCKS if mem::take(&mut self.may_get_zeros) => {
                 let payload = self.link.read_payload(header).await?;
                 Ok(wire::parse_used(&payload, 0).map(drop)?)
             }
