@@ -62,8 +62,10 @@ pub trait BlockConnection: Sized + Send + 'static {
     /// Returns the unit of offsets and lengths of reads, a power of two.
     fn block_bytes(&self) -> u32;
 
-    /// Returns the length of the longest read.
-    fn max_read_bytes(&self) -> u64;
+    /// Returns the length of the longest read that the server allows on this connection.
+    fn max_read_bytes(&self) -> u64 {
+        u64::MAX
+    }
 
     /// True if the server can tell zeros from data.
     fn has_allocation(&self) -> bool;

@@ -223,10 +223,6 @@ impl BlockConnection for NfcConnection {
         self.file.sector_bytes
     }
 
-    fn max_read_bytes(&self) -> u64 {
-        READ_BYTES
-    }
-
     fn has_allocation(&self) -> bool {
         self.used.is_some()
     }

@@ -15,7 +15,7 @@ use super::NfcEncoding;
 use crate::pin::Thumbprint;
 use crate::vddk::answer::{ManagedObjectReference, VsphereFault};
 use crate::vddk::soap::{LOGOUT_LIMIT, VsphereSession};
-use crate::vddk::{VddkOptions, VddkSourceOptions};
+use crate::vddk::{VddkOptions, VddkSourceOptions, VmwareTransport};
 use crate::xml::XmlElement;
 
 /// The port of a host, if the ticket names none.
@@ -81,14 +81,17 @@ impl TicketDesk {
         machine: &ManagedObjectReference,
         network: &Arc<Network>,
     ) -> OpenDesk {
-        let VddkSourceOptions { has_certificates, thumbprint, .. } = &options.access;
+        let VddkSourceOptions { has_certificates, thumbprint, transport, .. } = &options.access;
         OpenDesk(Arc::new(Self {
             endpoint: options.endpoint.clone(),
             network: Arc::clone(network),
             machine: machine.clone(),
             // A host of which vSphere names no thumbprint.
             is_verified: !network.insecure && (*has_certificates || thumbprint.is_some()),
-            encoding: options.access.transport.host_encoding(),
+            encoding: match transport {
+                VmwareTransport::Nfc(encoding) => *encoding,
+                _ => NfcEncoding::default(),
+            },
             session: Mutex::new(None),
             host: OnceLock::new(),
         }))

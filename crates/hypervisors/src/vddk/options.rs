@@ -117,16 +117,6 @@ impl VmwareTransport {
     ];
 }
 
-impl VmwareTransport {
-    /// How the bytes of a disk travel from its host.
-    pub(crate) fn host_encoding(self) -> NfcEncoding {
-        match self {
-            Self::Nfc(encoding) => encoding,
-            _ => NfcEncoding::default(),
-        }
-    }
-}
-
 impl FromStr for VmwareTransport {
     type Err = String;
 
