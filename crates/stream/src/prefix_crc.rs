@@ -19,8 +19,8 @@ const CRC: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 /// The difference between the state of [`CRC`] and its result (CRC-64/NVME, "xorout").
 const FINAL_MASK: u64 = u64::MAX;
 
-/// Distance between the ends of two prefixes. A disk of 10 TiB has 160,000, which take 2.5 MB. After
-/// an interruption, at most this part of the disk is read again.
+/// Distance between the ends of two prefixes. A disk of 10 TiB has 160,000, which take 2.5 MB.
+/// After an interruption, at most this part of the disk is read again.
 pub const PREFIX_STEP_BYTES: u64 = 64 << 20;
 
 /// The CRC-64/NVME of a disk up to an offset, from its first byte or from the end of what is held
