@@ -206,18 +206,14 @@ impl Drop for WaitReport<'_> {
     }
 }
 
-/// Returns the last part of the error message, which is the cause. A progress line has no room for
-/// the rest.
+/// Returns the cause in a few words: a progress line has no room for more.
 fn short_cause(error: &SourceError) -> String {
     match error.kind() {
         SourceErrorKind::Status(code) => match StatusCode::from_u16(code) {
             Ok(status) => format!("HTTP {}", status_text(status)),
             Err(_) => format!("status {code}"),
         },
-        _ => {
-            let sentence = error.to_string();
-            sentence.rsplit(": ").next().unwrap_or_default().to_owned()
-        }
+        _ => error.short_cause().to_owned(),
     }
 }
 
@@ -443,14 +439,13 @@ mod tests {
 
     #[test]
     fn a_cause_fits_a_line_of_progress() {
-        let refused = "http://h: cannot connect to h port 80: connection refused";
-        let short = "the body ended after 5 of 9 bytes";
-        for (kind, sentence, cause) in [
-            (SourceErrorKind::Status(503), "got 503", "HTTP 503 Service Unavailable"),
-            (SourceErrorKind::Connect, refused, "connection refused"),
-            (SourceErrorKind::Length, short, short),
+        let refused = SourceError::with_context(SourceErrorKind::Connect, "h port 80", "refused");
+        for (error, cause) in [
+            (SourceError::new(SourceErrorKind::Status(503), "x"), "HTTP 503 Service Unavailable"),
+            (refused.in_context("http://h"), "refused"),
+            (SourceError::new(SourceErrorKind::Length, "5 of 9 bytes"), "5 of 9 bytes"),
         ] {
-            assert_eq!(short_cause(&SourceError::new(kind, sentence)), cause);
+            assert_eq!(short_cause(&error), cause);
         }
     }
 

@@ -239,7 +239,8 @@ fn tls_reason(error: &rustls::Error) -> Option<String> {
 }
 
 /// Describes the failure with its peer: an unknown host name, a failed connection or failed TLS.
-fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
+/// Also returns the cause in a few words.
+fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> (String, String) {
     let (is_connect, is_dns) = (error.is_connect(), error.is_dns());
     let is_of_tunnel = any_layer(&error, |layer| layer.to_string().starts_with(TUNNEL_PREFIX));
     // A tunnel only breaks without an error of its own while TLS begins at its end. A timeout does
@@ -263,7 +264,7 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
     } else if is_clear_text_to_tls {
         format!("{peer} does not speak HTTP: is it https://?")
     } else if cause == TUNNEL_LOGIN {
-        return route.login_sentence("https");
+        return (route.login_sentence("https"), cause);
     } else if is_dns {
         format!("cannot find {peer}: {cause}")
     } else if is_connect && is_io {
@@ -271,12 +272,13 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
     } else if cause == TUNNEL_REFUSED {
         format!("{cause}: does it allow connections to {}, or require a password?", route.server)
     } else {
-        cause
+        cause.clone()
     };
-    match &route.proxy {
+    let sentence = match &route.proxy {
         Some((proxy, _)) => format!("through the proxy {proxy}: {sentence}"),
         None => sentence,
-    }
+    };
+    (sentence, cause)
 }
 
 /// True if a server of an `http` URL answers with bytes that are not HTTP, such as the alert of a
@@ -324,9 +326,11 @@ pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> 
     } else {
         states_remedy.then_some(SourceAdvice::InMessage)
     };
-    let plain = format!("{}: {}", route.shown, failure_cause(error, route));
+    let (sentence, cause) = failure_cause(error, route);
+    let plain = format!("{}: {sentence}", route.shown);
     let error = SourceError::new(kind, format!("HTTP request errored: {plain}"))
         .with_plain_words(&plain)
+        .with_short_cause(&cause)
         .with_advice(advice);
     if is_final {
         AttemptError::Final(error)

@@ -146,6 +146,8 @@ pub struct SourceError {
     kind: SourceErrorKind,
     message: String,
     plain: Option<String>,
+    /// The cause in the end, in a few words, if the message says more.
+    short: Option<String>,
     advice: Option<SourceAdvice>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -155,7 +157,7 @@ impl SourceError {
     /// may be text from a server, so it is escaped to a single line of bounded length.
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
         let message = printable::escape_line(&message.into(), MAX_MESSAGE_CHARS);
-        Self { kind, message, plain: None, advice: None, source: None }
+        Self { kind, message, plain: None, short: None, advice: None, source: None }
     }
 
     /// Creates a failure of `kind` while doing `what`. The sentence is `what: cause`.
@@ -165,10 +167,13 @@ impl SourceError {
         cause: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
         let cause = cause.into();
-        let plain = cause.downcast_ref::<Self>().and_then(|cause| cause.plain.as_ref());
-        let plain = plain
-            .map(|plain| printable::escape_line(&format!("{what}: {plain}"), MAX_MESSAGE_CHARS));
-        Self { plain, ..Self::new(kind, format!("{what}: {cause}")) }.with_cause(cause)
+        let error = Self::new(kind, format!("{what}: {cause}"));
+        let Some(known) = cause.downcast_ref::<Self>() else {
+            return error.with_short_cause(&cause.to_string()).with_cause(cause);
+        };
+        let plain = known.plain.as_ref().map(|plain| format!("{what}: {plain}"));
+        let plain = plain.map(|plain| printable::escape_line(&plain, MAX_MESSAGE_CHARS));
+        Self { plain, ..error.with_short_cause(known.short_cause()) }.with_cause(cause)
     }
 
     /// Returns the failure with `what` failed because of it, as the sentence `what: error`. A stop
@@ -220,6 +225,17 @@ impl SourceError {
     /// The sentence for users of the command line; the main message if no other was added.
     pub fn plain_words(&self) -> &str {
         self.plain.as_deref().unwrap_or(&self.message)
+    }
+
+    /// Adds the cause in a few words.
+    #[must_use]
+    pub fn with_short_cause(self, cause: &str) -> Self {
+        Self { short: Some(printable::escape_line(cause, MAX_MESSAGE_CHARS)), ..self }
+    }
+
+    /// The cause in a few words, if they are known; otherwise the main message.
+    pub fn short_cause(&self) -> &str {
+        self.short.as_deref().unwrap_or(&self.message)
     }
 
     /// The kind, for callers that branch on it.
