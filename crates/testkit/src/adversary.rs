@@ -36,8 +36,8 @@ pub enum Body {
     Chunked(Bytes),
     /// These bytes as a chunk, repeated without end, with this pause between the chunks.
     Endless(Bytes, Duration),
-    /// These bytes in one chunk, without the last chunk. If the flag is true, the connection stays
-    /// open; otherwise it closes.
+    /// These bytes in one chunk, without the last chunk. The connection stays open if the flag is
+    /// true, and closes otherwise.
     Partial(Bytes, bool),
     /// No response at all, not even a head. The connection stays open.
     Silence,

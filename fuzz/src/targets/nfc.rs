@@ -102,9 +102,14 @@ pub fn run(data: &[u8]) {
     let rest = pieces.rest();
     has_capabilities(&String::from_utf8_lossy(rest));
     for compression in [ZLIB, SKIP_ZEROS] {
-        match unpack_fragment(compression, rest, FRAGMENT_BYTES) {
-            Ok(bytes) => assert!(bytes.is_none_or(|bytes| bytes.len() == FRAGMENT_BYTES)),
-            Err(violation) => assert_sentence(&violation.0),
+        let mut end = 0;
+        let unpacked = unpack_fragment(compression, rest, FRAGMENT_BYTES, |offset, bytes| {
+            assert!(offset >= end, "runs overlap");
+            end = offset + bytes.len();
+        });
+        assert!(end <= FRAGMENT_BYTES, "a run outside");
+        if let Err(violation) = unpacked {
+            assert_sentence(&violation.0);
         }
     }
 }

@@ -101,7 +101,7 @@ impl NfcConnection {
         let described = capacity - capacity % CHUNK_BYTES;
         let (mut areas, mut start) = (ChangedAreas::default(), 0);
         while start < described {
-            let end = described.min(start + LISTED_BYTES);
+            let end = described.min(start.saturating_add(LISTED_BYTES));
             let count = (end - start) / CHUNK_BYTES;
             let listing = self.link.list_chunks(handle, CHUNK_BYTES, start, count);
             let listed = with_time_limit(limit, listing).await;
@@ -190,10 +190,11 @@ impl NfcConnection {
             let mut data = vec![0; data_bytes];
             read_bytes(&mut self.link.stream, &mut data).await?;
             let length = usize::try_from(length).unwrap_or(usize::MAX);
-            match unpack_fragment(compression, &data, length)? {
-                Some(bytes) => assembly.fill_part(&part, &bytes),
-                None => assembly.zero_part(&part),
-            }
+            assembly.zero_part(&part);
+            unpack_fragment(compression, &data, length, |offset, bytes| {
+                let start = part.start + offset as u64;
+                assembly.fill_part(&(start..start + bytes.len() as u64), bytes);
+            })?;
         }
         // Only whole fragments count, because what is missing is requested again in whole sectors.
         assembly.mark_received(part)?;

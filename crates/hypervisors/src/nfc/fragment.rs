@@ -35,16 +35,17 @@ impl NfcEncoding {
     }
 }
 
-/// Unpacks a fragment of `length` bytes; `None` if all of them are zeros. `length` was checked
-/// against the request, so it may be allocated.
+/// Unpacks a fragment of `length` bytes. `put` gets its bytes with their offsets in ascending order;
+/// what it does not get is zero. `length` was checked against the request, so it may be allocated.
 pub fn unpack_fragment(
     compression: u32,
     data: &[u8],
     length: usize,
-) -> Result<Option<Vec<u8>>, ProtocolViolation> {
+    put: impl FnMut(usize, &[u8]),
+) -> Result<(), ProtocolViolation> {
     let (unpacked, what) = match compression {
-        ZLIB => (unpack_zlib(data, length).map(Some), "a zlib stream"),
-        SKIP_ZEROS => (unpack_skipped(data, length), "the runs"),
+        ZLIB => (unpack_zlib(data, length, put), "a zlib stream"),
+        SKIP_ZEROS => (unpack_skipped(data, length, put), "the runs"),
         other => {
             return Err(ProtocolViolation(format!("compression {other}, which was not asked for")));
         }
@@ -55,37 +56,34 @@ pub fn unpack_fragment(
     })
 }
 
-fn unpack_zlib(data: &[u8], length: usize) -> Option<Vec<u8>> {
+fn unpack_zlib(data: &[u8], length: usize, mut put: impl FnMut(usize, &[u8])) -> Option<()> {
     let mut bytes = vec![0; length];
     let mut zlib = Decompress::new(true);
     let status = zlib.decompress(data, &mut bytes, FlushDecompress::Finish);
     let is_whole = matches!(status, Ok(Status::StreamEnd))
         && usize::try_from(zlib.total_out()) == Ok(length)
         && usize::try_from(zlib.total_in()) == Ok(data.len());
-    is_whole.then_some(bytes)
+    is_whole.then(|| put(0, &bytes))
 }
 
 /// Unpacks length (u32), zero (u32), and runs in ascending order: offset (u32), length (u32) and
 /// the bytes.
-fn unpack_skipped(mut data: &[u8], length: usize) -> Option<Option<Vec<u8>>> {
+fn unpack_skipped(mut data: &[u8], length: usize, mut put: impl FnMut(usize, &[u8])) -> Option<()> {
     let next = |data: &mut &[u8]| usize::try_from(data.try_get_u32_le().ok()?).ok();
     if (next(&mut data)?, next(&mut data)?) != (length, 0) {
         return None;
     }
-    if data.is_empty() {
-        return Some(None);
-    }
-    let (mut bytes, mut end) = (vec![0; length], 0);
+    let mut end = 0;
     while !data.is_empty() {
         let (start, count) = (next(&mut data)?, next(&mut data)?);
         let run = data.split_off(..count)?;
         if start < end || run.is_empty() {
             return None;
         }
-        end = start.checked_add(count)?;
-        bytes.get_mut(start..end)?.copy_from_slice(run);
+        end = start.checked_add(count).filter(|end| *end <= length)?;
+        put(start, run);
     }
-    Some(Some(bytes))
+    Some(())
 }
 
 #[cfg(test)]
@@ -97,6 +95,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn unpack(compression: u32, data: &[u8], length: usize) -> Result<Vec<u8>, ProtocolViolation> {
+        let mut bytes = vec![0; length];
+        unpack_fragment(compression, data, length, |offset, run| {
+            bytes[offset..offset + run.len()].copy_from_slice(run);
+        })?;
+        Ok(bytes)
+    }
 
     /// The runs of `bytes` that are not zero.
     fn skip_zeros(bytes: &[u8]) -> Vec<u8> {
@@ -121,9 +127,9 @@ mod tests {
                 packed.extend([*start, *count].map(u32::to_le_bytes).concat());
                 packed.extend(vec![7; usize::try_from((*count).min(99)).unwrap()]);
             }
-            unpack_fragment(SKIP_ZEROS, &packed, 16)
+            unpack(SKIP_ZEROS, &packed, 16)
         };
-        assert_eq!(packed(&[]), Ok(None));
+        assert_eq!(packed(&[]), Ok(vec![0; 16]));
         assert!(packed(&[[0, 8], [8, 8]]).is_ok());
         for wrong in [
             &[[0, 17]][..],
@@ -136,9 +142,9 @@ mod tests {
         ] {
             assert!(packed(wrong).is_err(), "{wrong:?}");
         }
-        assert!(unpack_fragment(SKIP_ZEROS, &[16, 0, 0, 0, 1, 0, 0, 0], 16).is_err());
-        assert!(unpack_fragment(SKIP_ZEROS, &[15, 0, 0, 0, 0, 0, 0, 0], 16).is_err());
-        assert!(unpack_fragment(2, &[0; 8], 16).is_err(), "nobody asked for FastLZ");
+        assert!(unpack(SKIP_ZEROS, &[16, 0, 0, 0, 1, 0, 0, 0], 16).is_err());
+        assert!(unpack(SKIP_ZEROS, &[15, 0, 0, 0, 0, 0, 0, 0], 16).is_err());
+        assert!(unpack(2, &[0; 8], 16).is_err(), "nobody asked for FastLZ");
     }
 
     proptest! {
@@ -150,19 +156,18 @@ mod tests {
             zlib.write_all(&bytes).unwrap();
             let zlib = zlib.finish().unwrap();
             for (compression, packed) in [(ZLIB, zlib), (SKIP_ZEROS, skip_zeros(&bytes))] {
-                let unpacked = unpack_fragment(compression, &packed, bytes.len()).unwrap();
-                prop_assert_eq!(unpacked.unwrap_or(vec![0; bytes.len()]), &bytes[..]);
-                prop_assert!(unpack_fragment(compression, &packed, bytes.len() + 1).is_err());
-                prop_assert!(unpack_fragment(compression, &packed[..packed.len() - 1], bytes.len()).is_err());
+                let unpacked = unpack(compression, &packed, bytes.len()).unwrap();
+                prop_assert_eq!(unpacked, &bytes[..]);
+                prop_assert!(unpack(compression, &packed, bytes.len() + 1).is_err());
+                prop_assert!(unpack(compression, &packed[..packed.len() - 1], bytes.len()).is_err());
             }
         }
 
         #[test]
         fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), length in 0usize..5000) {
             for compression in [ZLIB, SKIP_ZEROS] {
-                if let Ok(Some(unpacked)) = unpack_fragment(compression, &bytes, length) {
-                    prop_assert_eq!(unpacked.len(), length);
-                }
+                // Runs outside the fragment would panic.
+                drop(unpack(compression, &bytes, length));
             }
         }
     }
