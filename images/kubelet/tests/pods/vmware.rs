@@ -289,18 +289,24 @@ fn version_9_of_the_library_is_loaded_under_the_name_that_nbdkit_knows() {
     assert!(!ended.log.contains("re-executing"), "{}", ended.log);
 }
 
+/// A disk in three states in the scene's folder, a host, and a scripted vSphere.
+fn disk_on_host() -> (Scene, [&'static str; 3], EsxiHost, Tracked) {
+    let scene = Scene::new();
+    let names = write_states(&[scene.folder.path().to_owned()]);
+    let authority = Authority::new().or_fail("an authority");
+    let host = EsxiHost::start(&authority.server(KeyKind::Ecdsa).or_fail("a certificate"));
+    let vsphere = Tracked::start();
+    vsphere.use_host(&host, host.port());
+    (scene, names, host, vsphere)
+}
+
 /// Like the pods of CDI for an init image that is the importer itself: since 1.66.1 (cdi#4263) they
 /// have no side-car. The stock importer reads the disk from its host.
 #[test]
 #[ignore = "root: podman"]
 fn a_pod_without_side_car_imports_stages_from_the_host() {
-    let scene = Scene::new();
+    let (scene, names, host, vsphere) = disk_on_host();
     let folder = scene.folder.path().to_owned();
-    let names = write_states(std::slice::from_ref(&folder));
-    let authority = Authority::new().or_fail("an authority");
-    let host = EsxiHost::start(&authority.server(KeyKind::Ecdsa).or_fail("a certificate"));
-    let vsphere = Tracked::start();
-    vsphere.use_host(&host, host.port());
     // Tickets of a host without vCenter name no host, so pods ask the address that they know.
     vsphere.habits(|habits| habits.is_host = true);
     host.habits(|habits| habits.is_managed = false);
@@ -334,15 +340,9 @@ fn a_pod_without_side_car_imports_stages_from_the_host() {
 #[test]
 #[ignore = "root: podman"]
 fn a_pod_exports_the_disk_of_a_host_that_it_cannot_reach() {
-    let scene = Scene::new();
-    let folder = scene.folder.path().to_owned();
-    let names = write_states(std::slice::from_ref(&folder));
-    let authority = Authority::new().or_fail("an authority");
-    let host = EsxiHost::start(&authority.server(KeyKind::Ecdsa).or_fail("a certificate"));
-    let vsphere = Tracked::start();
-    // The network of the pods does not lead to this port.
-    vsphere.use_host(&host, host.port());
-    let raw = folder.join(names[0]);
+    // The network of the pods does not lead to the port of the host.
+    let (scene, names, _host, vsphere) = disk_on_host();
+    let raw = scene.folder.path().join(names[0]);
     vsphere.checkpoint(&raw);
     vsphere.add_export("vm-1", &raw);
     let vmware = Vmware::new(scene, &vsphere.url(), "transport = lease\n".to_owned());
