@@ -359,7 +359,8 @@ pub async fn with_lookup_limit<T>(
     within(LOOKUP_LIMIT, missing, work).await
 }
 
-/// Runs `work`. Fails with the sentence that `missing` is so within `limit` if it takes longer.
+/// Runs `work` for at most `limit`. The error after that is `missing`, such as `the server did not
+/// answer`, with the limit behind it.
 pub async fn within<T>(
     limit: Duration,
     missing: impl fmt::Display,

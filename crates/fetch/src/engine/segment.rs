@@ -127,7 +127,8 @@ impl QueuedSegment {
     ) {
         let range = self.range.clone();
         // The whole segment has room, so that it can arrive before its turn.
-        let budget = usize::try_from(range.end - range.start + ALIGNMENT).unwrap_or(usize::MAX);
+        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let budget = length.saturating_add(CHUNK_BYTES);
         let gauge = Arc::new(ConnectionGauge::new(total, range.clone(), true));
         let outcome = Arc::new(OnceLock::new());
         let pump = BridgePump::start(remote.network(), budget, |sender| {
